@@ -339,8 +339,13 @@ class Connection:
 
     def tell(self, request: Request[Any]) -> None:
         """Send a request without a reply, unless the connection is unusable."""
+        self.tell_all([request])
+
+    def tell_all(self, requests: Iterable[Request[Any]]) -> None:
+        """Send many requests as ``tell`` does, with few calls of the system."""
+        frames = [request.encode(next(self._request_ids)) for request in requests]
         with contextlib.suppress(PulsarSparkError):
-            self.send(request.encode(next(self._request_ids)))
+            self.send_all(frames)
 
     def ask(self, request: Request[ReplyT], timeout_s: float) -> ReplyT:
         """Send a request and return its reply, as ``request`` and ``wait`` do."""

@@ -85,6 +85,9 @@ class ConsumerSet(Generic[C]):
     Args:
         pool: The cluster's connections.
         make: Makes a consumer of a topic partition on a connection.
+        waits_for_end: Whether `close` waits until brokers have closed the consumers.
+            Only those whose subscription someone else may want next need that, for a
+            round trip.
 
     Attributes:
         members: The consumers that have not failed.
@@ -92,10 +95,15 @@ class ConsumerSet(Generic[C]):
     """
 
     def __init__(
-        self, pool: ConnectionPool, make: Callable[[str, Connection], C]
+        self,
+        pool: ConnectionPool,
+        make: Callable[[str, Connection], C],
+        *,
+        waits_for_end: bool = True,
     ) -> None:
         self._pool = pool
         self._make = make
+        self._waits_for_end = waits_for_end
         self._timeout_s = pool.options.operation_timeout_s
         self._lookup = TopicLookup(pool)
         self.members: dict[str, C] = {}
@@ -188,8 +196,16 @@ class ConsumerSet(Generic[C]):
 
     def close(self) -> None:
         """Close all members; whether the broker answers makes no difference."""
-        timeout_s = min(self._timeout_s, _CLOSE_TIMEOUT_S)
-        self.ask(lambda member: member.close(), timeout_s=timeout_s)
+        if self._waits_for_end:
+            timeout_s = min(self._timeout_s, _CLOSE_TIMEOUT_S)
+            self.ask(lambda member: member.close(), timeout_s=timeout_s)
+        else:
+            by_connection: dict[Connection, list[Request[Any]]] = {}
+            for member in self.members.values():
+                requests = by_connection.setdefault(member.connection, [])
+                requests.append(member.close())
+            for connection, requests in by_connection.items():
+                connection.tell_all(requests)
         for member in self.members.values():
             member.connection.detach(member.consumer_id)
         self.members.clear()

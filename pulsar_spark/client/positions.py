@@ -199,7 +199,7 @@ class PositionLookup:
         """Ask about all topics in lockstep, a single round."""
         if not topics:
             return {}
-        with ConsumerSet(self._pool, TopicConsumer) as probes:
+        with ConsumerSet(self._pool, TopicConsumer, waits_for_end=False) as probes:
             probes.connect(topics)
             names = {
                 topic: f"{self._prefix}-{uuid.uuid4()}" for topic in probes.members

@@ -79,7 +79,7 @@ def test_probes_leave_nothing_and_take_nothing(
     assert body.force_topic_creation is False
     assert body.subscription.startswith("spark-pulsar-")
     assert scripted.requests["FLOW"] == 0
-    assert scripted.consumers == []
+    wait_until(lambda: scripted.consumers == [])
 
 
 def test_by_time(scripted: ScriptedBroker, positions: PositionLookup) -> None:
@@ -89,7 +89,7 @@ def test_by_time(scripted: ScriptedBroker, positions: PositionLookup) -> None:
     found = positions.from_times({TOPIC: 150})[TOPIC]
     assert found.first == MessageId(LEDGER, 1)
     assert positions.from_times({TOPIC: 999})[TOPIC].is_empty
-    assert scripted.consumers == []
+    wait_until(lambda: scripted.consumers == [])
 
 
 def test_a_busy_broker_is_asked_again(

@@ -170,7 +170,9 @@ class ChunkGuard:
         """Return a reader for each section, after all have read concurrently."""
         arrived = threading.Condition()
         with ConsumerSet(
-            self._pool, lambda topic, to: _Reader(topic, to, asked[topic], arrived)
+            self._pool,
+            lambda topic, to: _Reader(topic, to, asked[topic], arrived),
+            waits_for_end=False,
         ) as readers:
             readers.connect(asked)
             peek.begin(readers, self.subscription_prefix)

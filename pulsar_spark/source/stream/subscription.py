@@ -262,7 +262,7 @@ class Subscription:
         if not read or self._guard is None:
             return {}
         prefix = self._guard.subscription_prefix
-        with ConsumerSet(self._pool, self._make) as group:
+        with ConsumerSet(self._pool, self._make, waits_for_end=False) as group:
             group.connect(read)
             group.step(
                 lambda member: member.subscribe(

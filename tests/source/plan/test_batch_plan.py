@@ -27,6 +27,7 @@ from tests.support.scripted_broker import (
     look_up,
     single,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,11 +64,12 @@ def test_the_number_of_partitions_costs_no_round_trips(
         scripted.add_topic(f"{TOPIC}-partition-{index}", [single(b"a")])
     scripted.answer_together(partitions, *STEPS)
     assert len(plan(pool, topic="t")) == partitions
+    wait_until(lambda: scripted.requests["CLOSE_CONSUMER"] == partitions)
     assert scripted.connections == 1
     assert scripted.requests["PARTITIONED_METADATA"] == 1
     for step in STEPS:
         assert scripted.requests[step] == scripted.deepest[step] == partitions
-    assert scripted.consumers == []
+    wait_until(lambda: scripted.consumers == [])
 
 
 def test_a_broker_that_advertises_a_name_nobody_knows(

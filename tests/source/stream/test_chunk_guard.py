@@ -196,8 +196,9 @@ class TestChunks:
             monkeypatch.setattr(subscription_module._Member, "pass_by", interrupted)
         with pytest.raises(KeyboardInterrupt):
             query.drain()
-        kinds = [one.subscription.durable for one in query.broker.consumers]
-        assert kinds == [True]
+        wait_until(
+            lambda: [c.subscription.durable for c in query.broker.consumers] == [True]
+        )
 
     def test_available_now(self, query: Query) -> None:
         """A run leaves an open message to the next one."""

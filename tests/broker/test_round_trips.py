@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many round trips each step takes, counted, for few and many topic partitions.
+
+docs/speed.md shows the table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from pulsar_spark.arrow.schema import arrow_schema
+from pulsar_spark.options import parse_read_options, parse_write_options
+from pulsar_spark.sink.task import TaskWriter
+from pulsar_spark.source.pulsar_source import PulsarSource, load_schema
+from spark_topics.sink.write import Task
+from spark_topics.spark.stream_reader import StreamReader
+from tests.support.official import produce
+from tests.support.round_trips import round_trips
+
+if TYPE_CHECKING:
+    from pulsar_spark.testing.admin import Admin
+
+COLUMNS = pa.schema([*arrow_schema(("__key", "__topic")), ("value", pa.binary())])
+
+_numbers = itertools.count(1)
+
+
+def fresh(service_url: str, topic: str, **others: str) -> dict[str, str]:
+    """Options that no connection of this process was opened with."""
+    timeout = str(60_000 + next(_numbers))
+    given = {"service.url": service_url, "topic": topic, **others}
+    return {**given, "pulsar.client.operationTimeoutMs": timeout}
+
+
+@pytest.fixture(params=[1, 100])
+def partitions(request: pytest.FixtureRequest) -> int:
+    """Number of topic partitions."""
+    return int(request.param)
+
+
+@pytest.fixture
+def filled(admin: Admin, service_url: str, topic: str, partitions: int) -> str:
+    """A topic with rows in each partition."""
+    admin.create_partitioned(topic, partitions)
+    for number in range(partitions):
+        produce(service_url, f"{topic}-partition-{number}", [b"v"] * 3, batch=3)
+    return topic
+
+
+def counted(work: Callable[[], Any]) -> tuple[int, Any]:
+    """The round trips of some work, and its result."""
+    with round_trips() as count:
+        result = work()
+    return count.depth, result
+
+
+def test_batch(service_url: str, filled: str) -> None:
+    """From ``load()`` to the rows: three processes, each with a new connection."""
+    load, schema = counted(
+        lambda: load_schema(parse_read_options(fresh(service_url, filled)))
+    )
+    plan, tasks = counted(
+        lambda: PulsarSource(
+            parse_read_options(fresh(service_url, filled)), COLUMNS, schema
+        ).plan()
+    )
+    source = PulsarSource(
+        parse_read_options(fresh(service_url, filled)), COLUMNS, schema
+    )
+    task, rows = counted(
+        lambda: sum(
+            len(batch) for batch in source.read(tasks[0], COLUMNS, streaming=False)
+        )
+    )
+    assert rows == 3
+    assert (load, plan, task) == (2, 5, 3)
+
+
+def test_stream(service_url: str, filled: str, partitions: int) -> None:
+    """The start, the first micro-batch with its subscription, and a later one."""
+    given = fresh(service_url, filled, startingOffsets="earliest")
+    options = parse_read_options(given, streaming=True)
+    columns = arrow_schema(("__key",))
+    reader = StreamReader(PulsarSource(options, columns), columns)
+    try:
+        start, first = counted(reader.initialOffset)
+        counts = []
+        for _ in range(3):
+            plan, end = counted(partial(reader.latestOffset, first, ReadAllAvailable()))
+            ranges, tasks = counted(partial(reader.partitions, first, end))
+            assert len(tasks) == partitions
+            commit, _ = counted(partial(reader.commit, first))
+            counts.append((plan, ranges, commit))
+            first = end
+            for number in range(partitions):
+                produce(service_url, f"{filled}-partition-{number}", [b"v"], batch=1)
+    finally:
+        reader.stop()
+    assert start == 6
+    assert counts == [(5, 4, 0), (6, 0, 0), (6, 0, 0)]
+
+
+def test_write(service_url: str, filled: str, partitions: int) -> None:
+    """A task, from its first row to the last receipt.
+
+    With a lookup of the schema, which the driver spares tasks that write one topic.
+    """
+    options = parse_write_options(fresh(service_url, filled), streaming=False)
+    names = [f"{filled}-partition-{number}" for number in range(partitions)]
+    assert options.topic is not None
+    writer = TaskWriter(options, Task(0), {options.topic: names})
+    rows = pa.record_batch({"value": [b"v"] * 2000})
+    write, _ = counted(lambda: writer.write([rows]))
+    assert write == 6
