@@ -157,7 +157,7 @@ class Producers:
         self._pool = pool
         self._options = pool.options
         self._settings = settings
-        self._shared = Shared()
+        self._shared = Shared(is_transactional=settings.transactional)
         self._producers: dict[str, TopicProducer] = {}
         # Hosts of the new cluster, by topic that was migrated.
         self._migrated: dict[str, tuple[str, ...]] = {}

@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 
 from pulsar_spark.client.connection import Connection, new_producer_id
 from pulsar_spark.client.producing.refusals import DAMAGED, TERMINATED, explained
@@ -62,6 +62,10 @@ _ENDING_S = 5.0
 #: An attachment that lasted this long, in seconds, worked: its end is a new problem,
 #: not the last one again.
 _STEADY_S = 10.0
+
+
+#: Entries in flight among which a receipt may come before its turn.
+_MOST_EARLY = 64
 
 
 class State(enum.Enum):
@@ -166,9 +170,11 @@ class Shared:
         broken: Producers that are to be attached again, in order, and why.
         resending: Attached ones that have not sent all again, in order.
         fatal: The error that every call raises from now on; None for none.
+        is_transactional: Whether the entries are of transactions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_transactional: bool = False) -> None:
+        self.is_transactional = is_transactional
         self.changed = threading.Condition()
         self.in_flight_bytes = 0
         self.awaited_bytes = 0
@@ -477,6 +483,7 @@ class Attachment:
         self.heard_at: float | None = None
         self.resending: Resending | None = None
         self._last: Receipt | None = None  # that was one of ours
+        self._early: dict[int, Receipt] = {}  # by sequence id, before those awaited
         self._refused: int | None = None  # the sequence id of what is not stored
         self._producer = producer
         self._shared = shared
@@ -490,25 +497,52 @@ class Attachment:
             pending = producer.pending
             stored: list[tuple[SendFrame, Receipt]] = []
             for receipt in receipts:
-                if not pending:
+                if not pending or not self._take(receipt, stored):
                     break
-                awaited = pending[0].sequence_id
-                if self._refused is not None and receipt.sequence_id >= self._refused:
-                    break  # the next chunk's, not that of the one that was refused
-                if receipt == self._last and receipt.entry_id >= 0:
-                    continue  # told twice; the chunks of a message have one number
-                if receipt.sequence_id == awaited:
-                    stored.append((pending.popleft(), receipt))
-                    self._last = receipt
-                elif receipt.sequence_id > awaited:
-                    what = f"acknowledged entry {receipt.sequence_id} before {awaited}"
-                    self._broke(self._lost(what))
-                # A lower one is of an entry that was sent twice.
             if stored:
                 self._stored(stored)
             has_room = shared.in_flight_bytes <= shared.awaited_bytes
             if has_room or shared.resending or shared.fatal:
                 shared.changed.notify_all()
+
+    def _take(self, receipt: Receipt, stored: list[tuple[SendFrame, Receipt]]) -> bool:
+        """Add the entries that a receipt settles; return whether later ones count."""
+        pending = self._producer.pending
+        awaited = pending[0].sequence_id
+        if self._refused is not None and receipt.sequence_id >= self._refused:
+            return False  # the next chunk's, not that of the one that was refused
+        if receipt == self._last and receipt.entry_id >= 0:
+            return True  # told twice; the chunks of a message have one number
+        if receipt.sequence_id == awaited:
+            stored.append((pending.popleft(), receipt))
+            self._last = receipt
+            self._take_early(stored)
+        elif self._is_early(receipt):
+            self._early[receipt.sequence_id] = receipt
+        elif receipt.sequence_id > awaited:
+            what = f"acknowledged entry {receipt.sequence_id} before {awaited}"
+            self._broke(self._lost(what))
+        # A lower one is of an entry that was sent twice.
+        return True
+
+    def _is_early(self, receipt: Receipt) -> bool:
+        """Return whether the receipt is of an entry behind the one that is awaited.
+
+        A broker appends the entries of a transaction in order, but two of its threads
+        tell of two entries in a row, and the second may be faster. Chunks of a row have
+        one sequence id, so that nothing tells which of them a receipt is of.
+        """
+        if not self._shared.is_transactional:
+            return False
+        ids = [f.sequence_id for f in islice(self._producer.pending, 1, _MOST_EARLY)]
+        return ids.count(receipt.sequence_id) == 1
+
+    def _take_early(self, stored: list[tuple[SendFrame, Receipt]]) -> None:
+        """Take the entries in flight whose receipts came before their turn."""
+        pending = self._producer.pending
+        while pending and pending[0].sequence_id in self._early:
+            self._last = self._early.pop(pending[0].sequence_id)
+            stored.append((pending.popleft(), self._last))
 
     def _stored(self, stored: Sequence[tuple[SendFrame, Receipt]]) -> None:
         producer = self._producer

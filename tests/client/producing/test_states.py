@@ -269,6 +269,36 @@ def test_receipts_that_come_together(shared: Shared, producer: TopicProducer) ->
     assert producer.stored_rows == 6
 
 
+def test_receipts_of_a_transaction_may_change_places(clock: Clock) -> None:
+    """Each entry counts when all before it are stored; a wrong id is still wrong."""
+    shared = Shared(is_transactional=True)
+    producer = TopicProducer(TOPIC, "", shared)
+    attachment = attach(producer)
+    sent(producer, shared, 0, 1, 2, 3, 4)
+    attachment.receipts([receipt(1, 5)])
+    attachment.receipts([receipt(3, 7), receipt(3, 7)])
+    assert (producer.stored_rows, producer.state) == (0, State.ATTACHED)
+    attachment.receipts([receipt(0, 4)])
+    assert (producer.stored_rows, producer.last_stored) == (4, MessageId(7, 5))
+    attachment.receipts([receipt(2, 6)])
+    assert (producer.stored_rows, producer.last_stored) == (8, MessageId(7, 7))
+    assert shared.in_flight_bytes == 10
+    attachment.receipts([receipt(9, 9)])
+    assert producer.state is State.BROKEN
+    assert "acknowledged entry 9 before 4" in str(shared.broken[producer])
+
+
+def test_an_early_receipt_of_a_chunk_is_of_no_use(clock: Clock) -> None:
+    """Nothing tells which of the chunks is stored."""
+    shared = Shared(is_transactional=True)
+    producer = TopicProducer(TOPIC, "", shared)
+    attachment = attach(producer)
+    sent(producer, shared, 0)
+    row_in_chunks(producer, 1)
+    attachment.receipts([receipt(1, 5)])
+    assert producer.state is State.BROKEN
+
+
 def row_in_chunks(producer: TopicProducer, number: int) -> None:
     """Three chunks of a row."""
     for rows in (0, 0, 1):
