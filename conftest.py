@@ -86,7 +86,7 @@ SLOW_S = 1200
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests by the fixtures they use, give slow ones time, and order them.
+    """Mark tests by their fixtures, give slow tests time, and order all tests.
 
     Files with a broker or Spark come first, and of these the ones with slow tests: of
     several processes one begins with what waits for a JVM, beside others that compute,
@@ -124,7 +124,7 @@ def _shared_fixtures(item: pytest.Item) -> set[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep what shares a broker in one process, where files are given out."""
+    """Keep tests that share a broker in one process, where files are given out."""
     is_by_file = config.getoption("dist") == "loadfile"
     return make_scheduler(config, log) if is_by_file else None
 
@@ -146,7 +146,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the time, where it is limited."""
+    """Watch the time of a run with a limit."""
     until = config.getoption("--until")
     if until is not None:
         config.pluginmanager.register(Deadline(until))
@@ -193,13 +193,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Hear what a process of several knew; one that crashed says nothing."""
+    """Take the last words of a process of several; a crashed process has none."""
     words = getattr(node, "workeroutput", {}).get("last words", [])
     node.config.stash.setdefault(LAST_WORDS, []).extend(words)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the process even if a thread that a test left behind does not let it.
+    """End the process even if a thread of a test would keep it.
 
     One of several is ended by the one that started it, when all of them are done.
     """
@@ -209,7 +209,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    """Say which broker the run is about, and what room it has."""
+    """Name the broker of the run, and the room on the disk."""
     broker = f"broker: Pulsar {DEFAULT_VERSION}, embedded, started on demand"
     if SERVICE_URL:
         broker = f"broker: Pulsar {_external().version} at {SERVICE_URL}"
@@ -219,7 +219,7 @@ def pytest_report_header() -> list[str]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Name what was left out; after a failure, say what may be its cause.
+    """Name the tests left out; after a failure, name possible causes.
 
     That may be a full disk, or a broker in trouble.
     """
@@ -314,13 +314,8 @@ def _shared_namespace(admin: Admin) -> Iterator[str]:
 
 
 def _remove(admin: Admin, namespace: str) -> None:
-    if not SERVICE_URL:
-        return  # it goes with the broker
-    for topic in admin.partitioned_topics(namespace):
-        admin.delete(topic, partitioned=True)
-    for topic in admin.topics(namespace):
-        admin.delete(topic)
-    admin.delete_namespace(namespace)
+    if SERVICE_URL:  # otherwise the namespace goes with the broker
+        admin.remove_namespace(namespace)
 
 
 @pytest.fixture

@@ -189,7 +189,7 @@ def write(service_url: str, topic: str) -> Written:
 
 
 def orders_of_a_day() -> Iterator[tuple[dict[str, Any], datetime]]:
-    """Return the same orders each time, most of them around each country's evening."""
+    """Yield the same orders in each run, most orders in the evening of a country."""
     rng = random.Random(SEED)
     shares = [share for _, share, _ in COUNTRIES]
     for number in range(ORDERS):
@@ -228,7 +228,7 @@ def broker() -> Iterator[tuple[str, str, str]]:
 
 @contextlib.contextmanager
 def spark_session() -> Iterator[SparkSession]:
-    """Local Spark that writes its own words to a file, shown only where it fails."""
+    """Yield local Spark, whose log goes to a file that only a failure shows."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]

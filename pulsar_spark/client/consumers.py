@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.requests import fan_out
+from pulsar_spark.client.requests import fan_out, tell_all
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -200,12 +200,10 @@ class ConsumerSet(Generic[C]):
             timeout_s = min(self._timeout_s, _CLOSE_TIMEOUT_S)
             self.ask(lambda member: member.close(), timeout_s=timeout_s)
         else:
-            by_connection: dict[Connection, list[Request[Any]]] = {}
-            for member in self.members.values():
-                requests = by_connection.setdefault(member.connection, [])
-                requests.append(member.close())
-            for connection, requests in by_connection.items():
-                connection.tell_all(requests)
+            tell_all(
+                {name: member.connection for name, member in self.members.items()},
+                {name: member.close() for name, member in self.members.items()},
+            )
         for member in self.members.values():
             member.connection.detach(member.consumer_id)
         self.members.clear()

@@ -46,17 +46,34 @@ def send_all(
         connections: Whom to ask, or why that cannot be done, which is passed on.
         requests: What to ask; needed where there is a connection.
     """
-    sent: dict[K, Pending[ReplyT] | PulsarSparkError] = {}
-    by_connection: dict[Connection, list[K]] = {}
-    for key, connection in connections.items():
-        if isinstance(connection, Connection):
-            by_connection.setdefault(connection, []).append(key)
-        else:
-            sent[key] = connection
-    for connection, keys in by_connection.items():
+    sent: dict[K, Pending[ReplyT] | PulsarSparkError] = {
+        key: error
+        for key, error in connections.items()
+        if isinstance(error, PulsarSparkError)
+    }
+    for connection, keys in _by_connection(connections).items():
         pending = connection.request_all([requests[key] for key in keys])
         sent.update(zip(keys, pending, strict=True))
     return sent
+
+
+def tell_all(
+    connections: Mapping[K, Connection], requests: Mapping[K, Request[Any]]
+) -> None:
+    """Send many requests as ``send_all`` does, and want no replies."""
+    for connection, keys in _by_connection(connections).items():
+        connection.tell_all([requests[key] for key in keys])
+
+
+def _by_connection(
+    connections: Mapping[K, Connection | PulsarSparkError],
+) -> dict[Connection, list[K]]:
+    """Return the keys of each connection."""
+    keys: dict[Connection, list[K]] = {}
+    for key, connection in connections.items():
+        if isinstance(connection, Connection):
+            keys.setdefault(connection, []).append(key)
+    return keys
 
 
 def gather(

@@ -109,6 +109,17 @@ class Admin:
         """Delete a namespace; with ``force`` and its topics, where allowed."""
         self._call("DELETE", f"namespaces/{namespace}", force=force)
 
+    def remove_namespace(self, namespace: str) -> None:
+        """Delete the topics of a namespace, and then the namespace.
+
+        A broker need not allow to delete a namespace together with its topics.
+        """
+        for topic in self.partitioned_topics(namespace):
+            self.delete(topic, partitioned=True)
+        for topic in self.topics(namespace):
+            self.delete(topic)
+        self.delete_namespace(namespace)
+
     def set_retention(self, namespace: str, *, minutes: int, size_mb: int) -> None:
         """Set how long, and how many, acknowledged messages are kept.
 

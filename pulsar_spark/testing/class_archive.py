@@ -44,7 +44,7 @@ class ClassArchive:
         return ("-Xshare:auto", f"-XX:SharedArchiveFile={self._file}")
 
     def record(self, run: Callable[[str], None]) -> None:
-        """Make the archive, unless it exists or another process makes it.
+        """Make the archive, unless there is an archive or another process makes one.
 
         Args:
             run: Starts a JVM with the given option, and ends the JVM in order.

@@ -92,8 +92,11 @@ def running_broker(
                 "PULSAR_SERVICE_URL needs PULSAR_ADMIN_URL beside it, such as"
                 " http://localhost:8080."
             )
-        with _namespace(admin_url) as namespace:
+        namespace = _new_namespace(admin_url)
+        try:
             yield PulsarBroker(service_url, admin_url, namespace)
+        finally:
+            Admin(admin_url).remove_namespace(namespace)
         return
     with EmbeddedBroker(settings=settings, version=version) as broker:
         namespace = _new_namespace(broker.admin_url)
@@ -104,17 +107,3 @@ def _new_namespace(admin_url: str) -> str:
     name = f"public/test-{uuid.uuid4().hex[:12]}"
     Admin(admin_url).create_namespace(name, keep=True)
     return name
-
-
-@contextlib.contextmanager
-def _namespace(admin_url: str) -> Iterator[str]:
-    """Yield a new namespace, and remove the namespace with its topics at the end."""
-    admin, name = Admin(admin_url), _new_namespace(admin_url)
-    try:
-        yield name
-    finally:
-        for topic in admin.partitioned_topics(name):
-            admin.delete(topic, partitioned=True)
-        for topic in admin.topics(name):
-            admin.delete(topic)
-        admin.delete_namespace(name)

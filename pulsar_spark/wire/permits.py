@@ -39,9 +39,10 @@ USUAL_MESSAGES, _MOST_MESSAGES = 10_000, 1_000_000
 #: The window is so many times what a link holds.
 _WIDTH = 2.5
 
-#: A grant is this part of a window; a smaller part where a link holds as much of the
-#: window as the last figure says.
-_PARTS, _FAR_PARTS, _FAR_SHARE = 2, 8, 4
+#: Grants for a window, and grants where the link is far: where messages on their way
+#: are more than a quarter of the window.
+_PARTS, _FAR_PARTS = 2, 8
+_FAR_SHARE = 1 / 4
 
 #: Weight of an entry in the average: about the last eight entries count.
 _SMOOTHING = 1 / 8
@@ -73,9 +74,9 @@ class Permits:
     size, at most 16, or with as many as a consumer of the topic got before. It grows by
     what arrives, eightfold in a round trip, until one of both limits is reached. Grants
     are half a window or more, so that FLOW is rare, and an eighth where a link holds
-    much of a window. Whenever nothing is held and the
-    balance is not above zero, `next_grant` answers with enough to bring one more entry:
-    no schedule of entries can stall.
+    much of a window. Whenever nothing is held and the balance is not above zero,
+    `next_grant` answers with enough to bring one more entry: no schedule of entries can
+    stall.
 
     Bytes held stay below `window_bytes` plus what a broker sends past the balance: the
     rest of the entry that used it up, and the rest of the one read (100 entries, 5 MiB)
@@ -155,7 +156,7 @@ class Permits:
         """
         on_the_way = messages_per_s * round_trip_s
         # Over a link that holds much of a window, late grants leave the link empty.
-        is_far = on_the_way > self.window_messages / _FAR_SHARE
+        is_far = on_the_way > self.window_messages * _FAR_SHARE
         self._parts = _FAR_PARTS if is_far else _PARTS
         if not self._is_fixed:
             needed = int(_WIDTH * on_the_way)

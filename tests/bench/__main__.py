@@ -99,8 +99,8 @@ def _run(arguments: argparse.Namespace, cases: list[Case]) -> None:
             broker = stack.enter_context(cluster())
         for hop in arguments.only:
             note(hop)
-            if hop == "far":  # a broker of its own, behind a link
-                cases += bench_far.run(arguments.rows, repeats)
+            if hop in _OWN_BROKER:
+                cases += _OWN_BROKER[hop](arguments.rows, repeats)
             elif hop in _ALONE:
                 cases += _ALONE[hop](repeats)
             else:
@@ -160,8 +160,12 @@ _WITH_BROKER: dict[str, Callable[[Cluster, argparse.Namespace], Iterable[Case]]]
 }
 
 
+#: Behind a link with latency.
+_OWN_BROKER: dict[str, Callable[[int, int], list[Case]]] = {"far": bench_far.run}
+
+
 #: Along the path of a row that is read, then of one that is written.
-HOPS = (*_ALONE, *_WITH_BROKER, "far")
+HOPS = (*_ALONE, *_WITH_BROKER, *_OWN_BROKER)
 
 
 def _arguments() -> argparse.Namespace:

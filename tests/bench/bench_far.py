@@ -11,7 +11,7 @@ import uuid
 from functools import partial
 
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
-from tests.bench.cluster import Cluster, Topic, note, spark_session
+from tests.bench.cluster import Cluster, Topic, spark_session
 from tests.bench.delayed_link import DelayedLink
 from tests.bench.report import Case, Measure, in_turns, wall
 
@@ -59,7 +59,6 @@ def run(rows: int, repeats: int) -> list[Case]:
             for name, (_, measure) in works.items():
                 measures[f"{name}, {delay} ms"] = partial(_over, link, delay, measure)
         seconds = in_turns(measures, repeats)
-        note("done")
     return [
         Case(
             "far",

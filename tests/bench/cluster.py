@@ -144,7 +144,7 @@ class Cluster:
 
     def remove(self) -> None:
         """Deletes the topics and the namespace."""
-        self._remove(self.namespace)
+        self.admin.remove_namespace(self.namespace)
 
     @contextlib.contextmanager
     def further_namespace(self, *, deduplication: bool = False) -> Iterator[str]:
@@ -160,15 +160,7 @@ class Cluster:
                 self.admin.set_deduplication(name, True)
             yield name
         finally:
-            self._remove(name)
-
-    def _remove(self, namespace: str) -> None:
-        # A broker need not allow to delete a namespace with what is in it.
-        for topic in self.admin.partitioned_topics(namespace):
-            self.admin.delete(topic, partitioned=True)
-        for topic in self.admin.topics(namespace):
-            self.admin.delete(topic)
-        self.admin.delete_namespace(namespace)
+            self.admin.remove_namespace(name)
 
 
 @contextlib.contextmanager
