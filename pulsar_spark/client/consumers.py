@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.requests import fan_out, tell_all
+from pulsar_spark.client.requests import gather, send_all, tell_all
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -116,7 +116,11 @@ class ConsumerSet(Generic[C]):
         self.close()
 
     def connect(
-        self, names: Iterable[str], topic_of: Callable[[str], str] | None = None
+        self,
+        names: Iterable[str],
+        topic_of: Callable[[str], str] | None = None,
+        *,
+        known: Mapping[str, Connection] | None = None,
     ) -> None:
         """Create consumers, each on the broker that serves its topic.
 
@@ -125,10 +129,19 @@ class ConsumerSet(Generic[C]):
                 given.
             topic_of: Returns the topic partition that a name means, where several
                 consumers share one.
+            known: Connections to the brokers that serve topic partitions now, which
+                saves to look these up.
         """
         topics = {name: topic_of(name) if topic_of else name for name in names}
-        brokers = self._lookup.brokers(dict.fromkeys(topics.values()))
-        connections = self._pool.get_all(brokers)
+        distinct = dict.fromkeys(topics.values())
+        connections: dict[str, Connection | PulsarSparkError] = {
+            topic: connection
+            for topic, connection in (known or {}).items()
+            if topic in distinct and connection.is_open
+        }
+        unknown = [topic for topic in distinct if topic not in connections]
+        if unknown:
+            connections |= self._pool.get_all(self._lookup.brokers(unknown))
         for name, topic in topics.items():
             connection = connections[topic]
             if isinstance(connection, Connection):
@@ -142,6 +155,7 @@ class ConsumerSet(Generic[C]):
         topics: Iterable[str] | None = None,
         *,
         timeout_s: float | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> dict[str, ReplyT]:
         """Send a request for each member, then wait for all the replies.
 
@@ -152,12 +166,14 @@ class ConsumerSet(Generic[C]):
             topics: The members to send it for, None for all; names of others are
                 ignored.
             timeout_s: Longest time without any reply; None for that of an operation.
+            meanwhile: Called after all requests were sent.
 
         Returns:
             The reply to each member.
         """
         replies: dict[str, ReplyT] = {}
-        for topic, reply in self.ask(request, topics, timeout_s=timeout_s).items():
+        answers = self.ask(request, topics, timeout_s=timeout_s, meanwhile=meanwhile)
+        for topic, reply in answers.items():
             if isinstance(reply, PulsarSparkError):
                 self.drop(topic, reply)
             else:
@@ -170,6 +186,7 @@ class ConsumerSet(Generic[C]):
         topics: Iterable[str] | None = None,
         *,
         timeout_s: float | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> dict[str, ReplyT | PulsarSparkError]:
         """Do as ``step``, but return errors among the replies and drop no member."""
         asked_topics = list(self.members) if topics is None else topics
@@ -178,11 +195,12 @@ class ConsumerSet(Generic[C]):
             for topic in asked_topics
             if topic in self.members
         }
-        return fan_out(
+        sent = send_all(
             {topic: member.connection for topic, member in asked.items()},
             {topic: request(member) for topic, member in asked.items()},
-            timeout_s or self._timeout_s,
         )
+        meanwhile()
+        return gather(sent, timeout_s or self._timeout_s)
 
     def drop(self, topic: str, error: PulsarSparkError) -> None:
         """Give a member up."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
+from collections.abc import Callable
 from typing import TypeVar
 
 from pulsar_spark.client.connection import Connection
@@ -89,12 +90,19 @@ def begin(peekers: ConsumerSet[P], prefix: str) -> None:
     ask_positions(peekers)
 
 
-def ask_positions(peekers: ConsumerSet[P]) -> None:
+def ask_positions(
+    peekers: ConsumerSet[P], meanwhile: Callable[[], None] = lambda: None
+) -> None:
     """Ask each member for its cursor, and for the end of its topic partition.
 
     Members whose request fails are dropped.
+
+    Args:
+        peekers: Subscribed already.
+        meanwhile: Called after all questions were sent.
     """
-    for name, reply in peekers.step(lambda peeker: peeker.get_last()).items():
+    replies = peekers.step(lambda peeker: peeker.get_last(), meanwhile=meanwhile)
+    for name, reply in replies.items():
         peekers.members[name].positions = read_positions(reply)
 
 

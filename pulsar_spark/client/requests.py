@@ -7,8 +7,8 @@ thousand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from pulsar_spark.client.connection import Connection, Pending
@@ -16,6 +16,7 @@ from pulsar_spark.errors import PulsarSparkError
 from pulsar_spark.wire.commands import ReplyT, Request
 
 K = TypeVar("K")
+T = TypeVar("T")
 
 #: Resolution of the silence timeout: it is checked this many times.
 _STEPS = 10
@@ -111,3 +112,26 @@ def _await_all(futures: Iterable[Future[Any]], timeout_s: float) -> None:
     while pending and silent_steps < _STEPS:
         done, pending = wait(pending, step_s)
         silent_steps = 0 if done else silent_steps + 1
+
+
+def together(*calls: Callable[[], T]) -> list[T]:
+    """Make calls that do not depend on each other, so that none waits for another.
+
+    The last runs in the caller's thread, each other one in a thread of its own.
+
+    Returns:
+        The results, in the order of the calls.
+
+    Raises:
+        Exception: The error of the first call that has failed, after all have ended.
+    """
+    with ThreadPoolExecutor(max(1, len(calls) - 1)) as threads:
+        others = [threads.submit(call) for call in calls[:-1]]
+        try:
+            results = [call() for call in calls[-1:]]
+        except BaseException:
+            # What came first says more, as if the calls had been made in their order.
+            for other in others:
+                other.result()
+            raise
+    return [other.result() for other in others] + results

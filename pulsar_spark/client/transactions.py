@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import enum
 import random
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pulsar_spark.client.connection import Connection
@@ -79,6 +81,25 @@ def status_of(answer: PulsarSparkError | None) -> TxnStatus:
 _STATUSES = {OVER: TxnStatus.OVER, ENDING: TxnStatus.ENDING}
 
 
+@dataclass
+class _Coordinators:
+    """The coordinators of a cluster, as far as this process knows them.
+
+    Attributes:
+        count: How many there are; 0 before that is known.
+        connected: Connections to those that know of us, by number.
+    """
+
+    count: int = 0
+    connected: dict[int, Connection] = field(default_factory=dict)
+
+
+#: What all clients of a pool share: each coordinator is connected to once.
+_of_pools: weakref.WeakKeyDictionary[ConnectionPool, _Coordinators] = (
+    weakref.WeakKeyDictionary()
+)
+
+
 class TransactionClient:
     """Begins, extends and ends transactions. Safe to use from several threads.
 
@@ -89,20 +110,24 @@ class TransactionClient:
         pool: The cluster's connections.
         patience_s: How long to go on without any answer, in seconds; by default
             ``operation_timeout_s``, as always where transactions are to be ended.
+        count: How many coordinators there are, where another process has found out; 0
+            where that is not known.
     """
 
     def __init__(
-        self, pool: ConnectionPool, *, patience_s: float | None = None
+        self, pool: ConnectionPool, *, patience_s: float | None = None, count: int = 0
     ) -> None:
         self._pool = pool
         self._options = pool.options
         usual_s = self._options.operation_timeout_s
         self._patience_s = usual_s if patience_s is None else patience_s
         self._lookup = TopicLookup(pool)
-        self._count = 0  # of coordinators, once it is known
-        self._connected: dict[int, Connection] = {}  # to coordinators that know of us
+        self._known = _of_pools.setdefault(pool, _Coordinators())
+        self._known.count = self._known.count or count
 
-    def begin(self, ttl_ms: int, *, coordinator: int | None = None) -> TxnId:
+    def begin(
+        self, ttl_ms: int, *, coordinator: int | None = None, near: bool = False
+    ) -> TxnId:
         """Begin a transaction at a random coordinator, and return its id.
 
         If a coordinator dies before it answers, the transaction that it was asked for
@@ -111,16 +136,15 @@ class TransactionClient:
         Args:
             ttl_ms: Milliseconds after which the coordinator aborts it; at least 100.
             coordinator: Number of the one to ask, and no other.
+            near: Whether to ask one that is connected, if there is any.
 
         Raises:
             TransactionsOffError: The cluster has no transactions.
             PulsarSparkError: No coordinator gives one.
         """
         retry = self._retry()
-        count = self._coordinators()
-        tc_id = coordinator
-        if tc_id is None:  # whatever a job seeds, they share the work
-            tc_id = random.SystemRandom().randrange(count)
+        count = self.count()
+        tc_id = self._any(count, near) if coordinator is None else coordinator
         while True:
             request = commands.new_txn(tc_id, ttl_ms)
             answer = self._ask({tc_id: (tc_id, request)})[tc_id]
@@ -248,17 +272,34 @@ class TransactionClient:
             TransactionsOffError: It has none.
             PulsarSparkError: No coordinator answers.
         """
-        self._coordinators()
-        ask_all([0], self._connect, self._retry())
+        ask_all([self._any(self.count(), near=True)], self._connect, self._retry())
 
-    def _coordinators(self) -> int:
-        """Return how many coordinators the cluster has."""
-        if not self._count:
+    def connect(self, txns: Iterable[TxnId]) -> None:
+        """Connect to the coordinators of transactions, all at once, before they matter.
+
+        What fails here is tried again, and told, by the request that needs it.
+        """
+        self._connect({txn.most for txn in txns})
+
+    def count(self) -> int:
+        """Return how many coordinators the cluster has.
+
+        Raises:
+            TransactionsOffError: It has none.
+            PulsarSparkError: The cluster does not answer.
+        """
+        if not self._known.count:
             counts = self._lookup.partition_counts([COORDINATORS])
-            self._count = counts[COORDINATORS] or 0
-        if not self._count:
+            self._known.count = counts[COORDINATORS] or 0
+        if not self._known.count:
             raise _transactions_off("The cluster has no transaction coordinators.")
-        return self._count
+        return self._known.count
+
+    def _any(self, count: int, near: bool) -> int:
+        """Return the number of a random coordinator; ``near``: of a connected one."""
+        numbers = [n for n in list(self._known.connected) if self._is_connected(n)]
+        # Whatever a job seeds, they share the work.
+        return random.SystemRandom().choice((near and numbers) or range(count))
 
     def _ask(
         self, requests: Mapping[K, tuple[int, Request[ReplyT]]]
@@ -279,7 +320,7 @@ class TransactionClient:
         )
         for key, answer in answers.items():
             if isinstance(answer, BrokerError) and answer.retriable:
-                self._connected.pop(requests[key][0], None)  # it may have moved
+                self._known.connected.pop(requests[key][0], None)  # it may have moved
         return answers
 
     def _connect(
@@ -290,7 +331,7 @@ class TransactionClient:
         topics: dict[str, int] = {}
         for tc_id in tc_ids:
             if self._is_connected(tc_id):
-                connections[tc_id] = self._connected[tc_id]
+                connections[tc_id] = self._known.connected[tc_id]
             else:
                 name = TopicName.parse(COORDINATORS).partition(tc_id).full_name
                 topics[name] = tc_id
@@ -314,11 +355,11 @@ class TransactionClient:
             else:
                 connections[tc_id] = connection
                 if isinstance(connection, Connection):
-                    self._connected[tc_id] = connection
+                    self._known.connected[tc_id] = connection
         return connections
 
     def _is_connected(self, tc_id: int) -> bool:
-        connection = self._connected.get(tc_id)
+        connection = self._known.connected.get(tc_id)
         return connection is not None and connection.is_open
 
     def _retry(self) -> Retry:

@@ -8,11 +8,13 @@ holds its options and what was found out, and no connections.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from pulsar_spark.arrow.row_digests import HAS_DIGESTS, digest_of
 from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
+from pulsar_spark.client.requests import together
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.columns import VALUE
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
@@ -102,6 +105,7 @@ class _Write:
         # One of the few names that brokers remember of a topic: none for each write.
         self._probe_name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
         self._targets: dict[TopicName, list[str]] = {}
+        self._coordinators = 0
 
     def prepare(self) -> None:
         """Check that the write can be done, once, before any task. On the driver.
@@ -117,7 +121,10 @@ class _Write:
         self._encryptors()  # a key that cannot be used ends this before any task
         client = choose_cluster(self._options.client, _BEGINS_THERE)
         self._options = replace(self._options, client=client)
-        self._find_topic(self._pool)
+        calls: list[Callable[[], None]] = [partial(self._find_topic, self._pool)]
+        if self._is_transactional:
+            calls.insert(0, self._require_transactions)
+        together(*calls)
 
     def _find_topic(self, pool: ConnectionPool) -> None:
         """Look up the topic of the options, and settle its schema."""
@@ -156,7 +163,9 @@ class _Write:
 
     def _require_transactions(self) -> None:
         pool = self._pool
-        TransactionClient(pool, patience_s=pool.write_patience_s).require()
+        transactions = TransactionClient(pool, patience_s=pool.write_patience_s)
+        transactions.require()
+        self._coordinators = transactions.count()
 
     def _prepare_for_transactions(self, *further: str) -> None:
         names = list(chain.from_iterable(self._targets.values()))
@@ -227,33 +236,45 @@ class _Write:
         first = next(with_rows, None)
         if first is None:
             return self._result(task, WriteSummary())
-        transaction = TaskTransaction.begin(
-            self._pool, self._options.transaction_timeout_ms
-        )
-        try:
-            writer = TaskWriter(
-                self._options,
-                task,
-                self._targets,
-                transaction=transaction,
-                check_topics=self._checks_of_topics(),
-                schemas=self._schemas,
-                marker=self._announce(transaction, task),
-            )
-            written = writer.write(chain([first], with_rows))
-        except BaseException:
-            transaction.abort()
-            raise
+        with contextlib.ExitStack() as stack:
+            transaction, announce = self._begin(task, stack)
+            try:
+                writer = TaskWriter(
+                    self._options,
+                    task,
+                    self._targets,
+                    transaction=transaction,
+                    check_topics=self._checks_of_topics(),
+                    schemas=self._schemas,
+                    marker=self._marker(task),
+                    announce=announce,
+                )
+                written = writer.write(chain([first], with_rows))
+            except BaseException:
+                transaction.abort()
+                raise
         return self._result(task, written, transaction.txn)
 
-    def _announce(
-        self, transaction: TaskTransaction, task: Task
-    ) -> tuple[str, bytes] | None:
-        """Log the transaction if this write keeps a log.
+    def _begin(
+        self, task: Task, stack: contextlib.ExitStack
+    ) -> tuple[TaskTransaction, Callable[[], None] | None]:
+        """Begin the transaction of a task.
+
+        Args:
+            task: Which one.
+            stack: Ends with the task.
 
         Returns:
-            The marker that will prove its commit, as topic and message; None for none.
+            The transaction, and what tells the driver of it; None for nothing.
         """
+        return self._new_transaction(), None
+
+    def _new_transaction(self) -> TaskTransaction:
+        timeout_ms = self._options.transaction_timeout_ms
+        return TaskTransaction.begin(self._pool, timeout_ms, self._coordinators)
+
+    def _marker(self, task: Task) -> tuple[str, bytes] | None:
+        """Return what will prove a task's commit, as topic and message; None: none."""
         return None
 
     def _log_summary(self, what: str, results: Sequence[TaskResult]) -> None:
@@ -387,8 +408,13 @@ class StreamWrite(_Write):
             PulsarSparkError: As ``sink.exactly_once.CommitProtocol.recover`` does.
         """
         if self._is_transactional and self._progress is None:
-            self._prepare_for_transactions(markers_topic(self._log_topic))
-            self._progress = self._protocol(self._pool.write_patience_s).recover()
+            together(self._recover, self._prepare_topics)
+
+    def _recover(self) -> None:
+        self._progress = self._protocol(self._pool.write_patience_s).recover()
+
+    def _prepare_topics(self) -> None:
+        self._prepare_for_transactions(markers_topic(self._log_topic))
 
     def commit(self, results: Sequence[TaskResult], tasks: int, batch_id: int) -> None:
         """Make what was written visible. On the driver.
@@ -478,13 +504,23 @@ class StreamWrite(_Write):
             done = super()._run_in_transaction(task, iter(tallied))
         return replace(done, progress=progress.without_parts(), tally=tallied.tally)
 
-    def _announce(
-        self, transaction: TaskTransaction, task: Task
-    ) -> tuple[str, bytes] | None:
-        log = Journal(self._pool, self._log_topic)
+    def _begin(
+        self, task: Task, stack: contextlib.ExitStack
+    ) -> tuple[TaskTransaction, Callable[[], None] | None]:
         assert self._progress is not None
         term = self._progress.term
-        transaction.announce(log, task.batch_id, task.number, term)
+        log = stack.enter_context(Journal(self._pool, self._log_topic))
+        began: list[TaskTransaction] = []
+        together(log.attach_writer, lambda: began.append(self._new_transaction()))
+        (transaction,) = began
+
+        def announce() -> None:
+            transaction.announce(log, task.batch_id, task.number, term)
+            log.release()
+
+        return transaction, announce
+
+    def _marker(self, task: Task) -> tuple[str, bytes] | None:
         proof = marker(task.query_id, task.batch_id, task.number)
         return markers_topic(self._log_topic), proof
 

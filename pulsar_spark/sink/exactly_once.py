@@ -31,6 +31,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.requests import together
 from pulsar_spark.client.transactions import (
     ENDING,
     TransactionClient,
@@ -124,8 +125,9 @@ class CommitProtocol:
             QueryConflictError: Another run of the stream went to work in the meantime.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        self._transactions.require()
-        progress = self._run(commit_protocol.recover(uuid.uuid4().hex))
+        with self._log:
+            together(self._log.attach, self._transactions.require)
+            progress = self._run(commit_protocol.recover(uuid.uuid4().hex))
         if progress.finished is not None:
             batch_id = progress.finished.batch_id
             logger.info("micro-batch %d was decided, and is finished now", batch_id)
@@ -166,7 +168,11 @@ class CommitProtocol:
             PulsarSparkError: The cluster does not answer, or refuses; a restart of the
                 stream goes on from here.
         """
-        self._run(commit_protocol.commit(batch_id, txns, progress, tasks, rows))
+        with self._log:
+            together(
+                self._log.attach, lambda: self._transactions.connect(txns.values())
+            )
+            self._run(commit_protocol.commit(batch_id, txns, progress, tasks, rows))
 
     def abort(self, progress: CommitProgress | None = None) -> None:
         """Abort the written transactions, unless decided.
@@ -185,12 +191,14 @@ class CommitProtocol:
                 end by themselves then.
         """
         term = None if progress is None else progress.term
-        self._run(commit_protocol.abort(term))
+        with self._log:
+            self._run(commit_protocol.abort(term))
 
     def _run(self, steps: Steps[T]) -> T:
         """Execute steps in order; return their result."""
         waits: Retry | None = None
         result: Any = None
+        appended: MessageId | None = None
         while True:
             try:
                 effect = steps.send(result)
@@ -200,15 +208,18 @@ class CommitProtocol:
                 waits = waits or self._pool.retry(self._options.operation_timeout_s)
                 waits.pause(_held_back(self._markers.topic))
                 result = None
+            elif isinstance(effect, ReadLog):
+                # Right after a record was appended, a log that ends with the record is
+                # as if it had been read at that time.
+                result = self._read(appended)
             else:
                 result = self._do(effect)
+            appended = result if isinstance(effect, Append) else None
 
     def _do(self, effect: Effect) -> Any:
         match effect:
             case Append(record):
-                self._log.append(dump_record(record))
-            case ReadLog():
-                return self._read()
+                return self._log.append(dump_record(record))
             case CutLog(last):
                 self._log.forget(MessageId(*last))
             case End(txns, commits):
@@ -229,9 +240,9 @@ class CommitProtocol:
                 self._markers.forget(MessageId(*last))
         return None
 
-    def _read(self) -> list[tuple[Term, Record]]:
+    def _read(self, up_to: MessageId | None) -> list[tuple[Term, Record]]:
         entries: list[tuple[Term, Record]] = []
-        for message_id, message in self._log.read():
+        for message_id, message in self._log.read(up_to):
             record = load_record(message)
             term = message_id.position
             if isinstance(record, Began):

@@ -2,8 +2,15 @@
 """A topic as a small log: messages are appended, read from the start, forgotten.
 
 Its durable subscription is what keeps it: everything after the subscription's
-mark-delete position is there, everything before may be trimmed. Each call connects
-again, because the driver's calls come from different processes.
+mark-delete position is there, everything before may be trimmed. A call attaches for
+itself; inside of ``with journal:`` the producer stays, and ``attach`` subscribes ahead
+of the next reading, which saves most of the round trips::
+
+    attach()          LOOKUP --> PRODUCER, SUBSCRIBE
+    append(), read()  SEND --> its receipt, and the entry itself
+
+The subscription is exclusive, so it is let go after each reading: a process that is
+stopped, or waits for something else, must not keep the next one from its work.
 """
 
 from __future__ import annotations
@@ -11,7 +18,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from pulsar_spark.client.connection import Connection
@@ -19,6 +28,7 @@ from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup, read_positions
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings
+from pulsar_spark.client.requests import together
 from pulsar_spark.errors import (
     CommitLogError,
     CorruptEntryError,
@@ -90,28 +100,90 @@ class Journal:
         usual_s = self._options.operation_timeout_s
         self._patience_s = usual_s if patience_s is None else patience_s
         self._positions = PositionLookup(pool, subscription_prefix=subscription_prefix)
+        self._is_held = False
+        self._writer: Producers | None = None
+        self._reader: ConsumerSet[_Consumer] | None = None
+        # What was subscribed when the last message was appended.
+        self._witness: ConsumerSet[_Consumer] | None = None
 
-    def append(self, message: bytes) -> None:
+    def __enter__(self) -> Journal:
+        self._is_held = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_held = False
+        self.release()
+
+    def release(self) -> None:
+        """Let go of what is attached."""
+        self._release_writer()
+        self._release_reader()
+
+    def attach(self) -> None:
+        """Attach for appending and the next reading. For a journal that is held.
+
+        What fails is tried again by the call that needs it.
+        """
+        assert self._is_held
+
+        def subscribe() -> None:
+            with contextlib.suppress(PulsarSparkError):
+                self._grant(self._subscribed())
+
+        together(subscribe, self.attach_writer)
+
+    def attach_writer(self) -> None:
+        """Do as ``attach``, but for appending alone."""
+        assert self._is_held
+        with contextlib.suppress(PulsarSparkError):
+            self._producers()
+
+    def append(self, message: bytes) -> MessageId | None:
         """Append a message; return once stored.
 
         After a broken connection it may be there twice.
 
+        Returns:
+            Its message id; None where no receipt named that.
+
         Raises:
             PulsarSparkError: The topic cannot be written to.
         """
-        with self._producers() as producers:
+        try:
+            producers = self._producers()
             producer = producers.get(self.topic)
+            self._witness = self._reader
             producers.send(producer, producer.plain_entry(message))
             producers.flush()
+            return producer.last_stored
+        except BaseException:
+            self._release_writer()  # whose error is final
+            raise
+        finally:
+            self._release_unless_held()
 
-    def read(self) -> list[tuple[MessageId, bytes]]:
+    def read(self, up_to: MessageId | None = None) -> list[tuple[MessageId, bytes]]:
         """Return everything that was not forgotten, in order, with the message ids.
+
+        Args:
+            up_to: The id of the last message that this journal has appended: what came
+                later may be missing. Where nobody else can have forgotten the message,
+                this saves to ask for the last one.
 
         Raises:
             BrokerError: With the code ``ConsumerBusy`` if another process reads it.
             PulsarSparkError: The topic cannot be read.
         """
-        messages = self._reading(self._read)
+
+        def act(group: ConsumerSet[_Consumer]) -> list[Stored]:
+            return self._read(group, up_to if group is self._witness else None)
+
+        messages = self._reading(act)
         return [(message.message_id, message.payload) for message in messages]
 
     def look(self) -> list[Stored]:
@@ -166,11 +238,16 @@ class Journal:
         """
         return self._reading(self._last)
 
-    @contextlib.contextmanager
-    def _producers(self) -> Iterator[Producers]:
-        with Producers(self._pool, ProducerSettings()) as producers:
-            producers.open([self.topic])
-            yield producers
+    def _producers(self) -> Producers:
+        """Return what appends, attached; its error is final."""
+        if self._writer is None:
+            self._writer = Producers(self._pool, ProducerSettings())
+        try:
+            self._writer.open([self.topic])
+        except BaseException:
+            self._release_writer()
+            raise
+        return self._writer
 
     def _consumer(self, topic: str, connection: Connection) -> _Consumer:
         return _Consumer(topic, connection, self._options.memory_limit_bytes)
@@ -188,25 +265,71 @@ class Journal:
         """Subscribe, act and close; repeat everything after a failure."""
         retry = self._pool.retry(self._patience_s)
         is_created = False
-        while True:
-            try:
-                with ConsumerSet(self._pool, self._consumer) as group:
-                    group.connect([self.topic])
-                    group.step(self._subscribe)
-                    _check(group)
+        try:
+            while True:
+                try:
+                    group = self._subscribed()
                     result = act(group)
                     _check(group)
                     return result
-            except PulsarSparkError as error:
-                if isinstance(error, TopicNotFoundError) and not is_created:
-                    is_created = True
-                    with self._producers():
+                except PulsarSparkError as error:
+                    self._release_reader()
+                    if isinstance(error, TopicNotFoundError) and not is_created:
+                        is_created = True
+                        self._producers()
                         continue  # it is there now
-                retry.pause(error)
+                    retry.pause(error)
+        finally:
+            self._release_reader()
+            self._release_unless_held()
 
-    def _last(self, group: ConsumerSet[_Consumer]) -> MessageId | None:
+    def _subscribed(self) -> ConsumerSet[_Consumer]:
+        """Return what reads, subscribed."""
+        if self._reader is None:
+            # A process that subscribes before a broker is done with the end of the last
+            # subscription is refused, and asks again.
+            group = ConsumerSet(self._pool, self._consumer, waits_for_end=False)
+            try:
+                group.connect([self.topic], known=self._known_connections())
+                _check(group)
+                group.step(self._subscribe)
+                _check(group)
+            except BaseException:
+                group.close()
+                raise
+            self._reader = group
+        return self._reader
+
+    def _known_connections(self) -> dict[str, Connection]:
+        """Return the connection of the producer, by topic, if there is any."""
+        producers = [] if self._writer is None else self._writer.all
+        return {
+            producer.topic: producer.connection
+            for producer in producers
+            if producer.connection is not None
+        }
+
+    def _release_unless_held(self) -> None:
+        if not self._is_held:
+            self.release()
+
+    def _release_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    def _release_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _last(
+        self,
+        group: ConsumerSet[_Consumer],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> MessageId | None:
         """Return the last message that can be delivered, None if all is forgotten."""
-        answers = group.step(lambda one: one.get_last())
+        answers = group.step(lambda one: one.get_last(), meanwhile=meanwhile)
         _check(group)
         positions = read_positions(answers[self.topic])
         if positions.last is None:
@@ -215,18 +338,27 @@ class Journal:
             positions = TopicPositions(positions.before, stored[self.topic].last)
         return None if positions.is_empty else positions.last
 
-    def _read(self, group: ConsumerSet[_Consumer]) -> list[Stored]:
-        last = self._last(group)
+    def _grant(self, group: ConsumerSet[_Consumer]) -> None:
+        """Ask for messages, if none that were asked for are still to come."""
+        consumer = group.members[self.topic]
+        if consumer.permits <= 0:
+            consumer.permits += _PERMITS
+            consumer.connection.grant(consumer.consumer_id, _PERMITS)
+
+    def _read(
+        self, group: ConsumerSet[_Consumer], up_to: MessageId | None = None
+    ) -> list[Stored]:
+        """Return the messages of a consumer, as far as one; None: as the last now."""
+        grant = partial(self._grant, group)
+        # Messages come right behind the answer.
+        last = self._last(group, grant) if up_to is None else up_to
         if last is None:
             return []
         topic, silence_s = self.topic, self._options.operation_timeout_s
         consumer = group.members[topic]
         messages: list[Stored] = []
-        permits = 0
         while not messages or messages[-1].message_id.position < last.position:
-            if permits <= 0:
-                consumer.connection.grant(consumer.consumer_id, _PERMITS)
-                permits = _PERMITS
+            self._grant(group)
             with consumer.arrived:
                 arrived = consumer.arrived.wait_for(
                     lambda: (
@@ -245,7 +377,7 @@ class Journal:
                 )
             if not arrived or not consumer.is_open:
                 raise _silent(topic, silence_s)
-            permits -= len(deliveries)
+            consumer.permits -= len(deliveries)
             messages += [_message(delivery, topic) for delivery in deliveries]
         return messages
 
@@ -254,6 +386,7 @@ class _Consumer(TopicConsumer):
     """Collects deliveries, up to the limit of a journal.
 
     Attributes:
+        permits: How many messages were asked for and not taken yet.
         arrived_bytes: What all of it takes, also what was dropped.
         is_too_much: Whether some was dropped.
     """
@@ -261,6 +394,7 @@ class _Consumer(TopicConsumer):
     def __init__(self, topic: str, connection: Connection, limit_bytes: int) -> None:
         super().__init__(topic, connection)
         self.deliveries: list[Delivery] = []
+        self.permits = 0
         self.arrived = threading.Condition()
         self.arrived_bytes = 0
         self._limit_bytes = limit_bytes

@@ -148,8 +148,10 @@ def prepare_for_transactions(
     )
     with Producers(pool, settings) as producers:
         # First, because it may take long: topics have to be loaded.
-        producers.open([topic for topic in topics if topic in typed], schema)
-        producers.open(topics)
+        have_schema = frozenset(typed)
+        with_schema = [topic for topic in topics if topic in have_schema]
+        without = [topic for topic in topics if topic not in have_schema]
+        producers.open(with_schema, schema, untyped=without)
         with aborted_transaction(pool, topics) as transaction:
             for topic in topics:
                 producer = producers.get(topic)
@@ -184,7 +186,7 @@ def aborted_transaction(
         TransactionLostError: It expired in the meantime. No reader is held back by it.
         PulsarSparkError: The coordinator does not answer, or refuses.
     """
-    transaction = TaskTransaction.begin(pool, _TTL_MS)
+    transaction = TaskTransaction.begin(pool, _TTL_MS, near=True)
     try:
         transaction.extend(topics)
         yield transaction

@@ -29,6 +29,7 @@ from pulsar_spark.client.producing.producers import (
     Resend,
     TopicProducer,
 )
+from pulsar_spark.client.requests import together
 from pulsar_spark.encryption.encryptor import encryptors
 from pulsar_spark.errors import (
     BadRowError,
@@ -127,6 +128,8 @@ class TaskWriter:
             anything is sent to them; may refuse.
         schemas: Of topics that are known already, None for none.
         marker: A topic and the message to send there after all rows.
+        announce: Called before the first row is sent, while topics are attached; None
+            for nothing.
     """
 
     def __init__(
@@ -139,18 +142,31 @@ class TaskWriter:
         check_topics: Callable[[list[str]], None] = lambda topics: None,
         schemas: Mapping[TopicName, SchemaInfo | None] | None = None,
         marker: tuple[str, bytes] | None = None,
+        announce: Callable[[], None] | None = None,
     ) -> None:
         self._options = options
         self._task = task
         self._transaction = transaction
         self._check_topics = check_topics
         self._marker = marker
+        self._announce = announce
         self._known_schemas = dict(schemas or {})
         self._schemas: TopicSchemas | None = None
         self._known = dict(targets)
         self._pool = _new_pool(options)
         self._settings = _settings(options, task, transaction)
         self._producers = Producers(self._pool, self._settings)
+        # Options of rows do not apply to markers: all tasks share their topic, and its
+        # readers know no options. A repeated marker is harmless: it may be resent.
+        self._markers = Producers(
+            shared_pool(options.client),
+            replace(
+                self._settings,
+                access_mode=ProducerAccessMode.SHARED,
+                resend=Resend.ALWAYS,
+                new_encryption=None,
+            ),
+        )
         self._topics: dict[TopicName, _Topic] = {}
         self._targets: dict[str, Target] = {}  # by name of the topic partition
         self._unsent: list[tuple[TopicProducer, list[SendFrame]]] = []
@@ -183,6 +199,7 @@ class TaskWriter:
                 self._mark(*self._marker)
             if self._options.guarantee is not DeliveryGuarantee.NONE:
                 self._producers.flush()
+                self._markers.flush()
             if self._transaction is not None:
                 self._transaction.confirm()
             return self._summary()
@@ -191,6 +208,7 @@ class TaskWriter:
         finally:
             self._statistics.end()
             self._producers.close()
+            self._markers.close()
             if self._pool is not shared_pool(self._options.client):
                 self._pool.close()
 
@@ -230,22 +248,10 @@ class TaskWriter:
         self._send_rest()
 
     def _mark(self, topic: str, message: bytes) -> None:
-        # Options of rows do not apply: all tasks share this topic, and its readers know
-        # no options. A repeated marker is harmless, so it may always be resent.
-        settings = replace(
-            self._settings,
-            access_mode=ProducerAccessMode.SHARED,
-            resend=Resend.ALWAYS,
-            new_encryption=None,
-        )
         assert self._transaction is not None
-        with Producers(shared_pool(self._options.client), settings) as producers:
-            self._transaction.extend([topic])
-            producers.open([topic])
-            producer = producers.get(topic)
-            entry = producer.plain_entry(message, txn=self._transaction.txn)
-            producers.send(producer, entry)
-            producers.flush()
+        producer = self._markers.get(topic)
+        entry = producer.plain_entry(message, txn=self._transaction.txn)
+        self._markers.send(producer, entry)
 
     def _add(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
@@ -368,11 +374,22 @@ class TaskWriter:
     def _attach(
         self, topic_partitions: list[str], schema: SchemaInfo | None
     ) -> list[Target]:
-        txn = None
-        if self._transaction is not None:
-            self._transaction.extend(topic_partitions)
-            txn = self._transaction.txn
-        self._producers.open(topic_partitions, schema)
+        transaction, extended = self._transaction, list(topic_partitions)
+        # All of it comes before the first entry, and nothing of it waits for the rest.
+        calls: list[Callable[[], None]] = [
+            partial(self._producers.open, topic_partitions, schema)
+        ]
+        if not self._targets:
+            if self._announce is not None:
+                calls.insert(0, self._announce)
+            if self._marker is not None:
+                marker_topic, _ = self._marker
+                extended.append(marker_topic)
+                calls.insert(0, partial(self._markers.open, [marker_topic]))
+        if transaction is not None:
+            calls.insert(0, partial(transaction.extend, extended))
+        together(*calls)
+        txn = None if transaction is None else transaction.txn
         return [
             Target(
                 self._producers.get(name),

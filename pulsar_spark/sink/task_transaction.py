@@ -45,19 +45,30 @@ class TaskTransaction:
         self._confirmed = time.monotonic()
 
     @classmethod
-    def begin(cls, pool: ConnectionPool, timeout_ms: int) -> TaskTransaction:
+    def begin(
+        cls,
+        pool: ConnectionPool,
+        timeout_ms: int,
+        coordinators: int = 0,
+        *,
+        near: bool = False,
+    ) -> TaskTransaction:
         """Begin a transaction at a coordinator.
 
         Args:
             pool: The cluster's connections.
             timeout_ms: Milliseconds after which the coordinator aborts it.
+            coordinators: How many there are, as the driver found out; 0 to ask.
+            near: Whether a coordinator that is connected is preferred.
 
         Raises:
             TransactionsOffError: The cluster has no transactions.
             PulsarSparkError: No coordinator begins one.
         """
-        transactions = TransactionClient(pool, patience_s=pool.write_patience_s)
-        return cls(transactions, transactions.begin(timeout_ms), timeout_ms)
+        transactions = TransactionClient(
+            pool, patience_s=pool.write_patience_s, count=coordinators
+        )
+        return cls(transactions, transactions.begin(timeout_ms, near=near), timeout_ms)
 
     def announce(
         self, log: Journal, batch_id: int, partition: int, term: Term = NO_TERM

@@ -32,6 +32,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     TransactionLostError,
 )
+from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink import commit_protocol
 from pulsar_spark.sink.commit_log import Committed, load_record
@@ -491,10 +492,11 @@ def test_a_run_that_is_stopped_before_it_forgets(
     stops: list[Callable[[], None]] = []
     append = Journal.append
 
-    def stopping(self: Journal, message: bytes) -> None:
-        append(self, message)
+    def stopping(self: Journal, message: bytes) -> MessageId | None:
+        message_id = append(self, message)
         if stops and isinstance(load_record(message), Committed):
             stops.pop()()
+        return message_id
 
     monkeypatch.setattr(Journal, "append", stopping)
     old = Stream(service_url, sink)

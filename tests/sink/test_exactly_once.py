@@ -174,8 +174,8 @@ class World:
 
     # -- topics ------------------------------------------------------------------------
 
-    def send(self, topic: str, data: bytes, txn: TxnId | None = None) -> None:
-        """Stores a message."""
+    def send(self, topic: str, data: bytes, txn: TxnId | None = None) -> int:
+        """Stores a message, and returns its number."""
         if txn is not None:
             transaction = self.txns[txn]
             assert topic in transaction.topics
@@ -183,6 +183,7 @@ class World:
                 self.spoiled.append(txn)
             transaction.written.add(topic)
         self.topics[topic].append(Stored(data, txn))
+        return len(self.topics[topic]) - 1
 
     def readable(self, topic: str) -> list[Stored]:
         """What comes before the first message of an open transaction."""
@@ -252,23 +253,38 @@ class ModelJournal:
     ) -> None:
         self._world = pool
         self.topic = topic
+        self._done = -1  # forgotten when this one appended last
 
-    def append(self, message: bytes) -> None:
+    def __enter__(self) -> ModelJournal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: that nobody else reads a held journal only makes it easier."""
+
+    def attach(self) -> None:
+        """As ``Journal.attach``; called by another thread, and so no step."""
+
+    def append(self, message: bytes) -> MessageId:
         """As ``Journal.append``."""
         self._world.step()
-        self._world.send(self.topic, message)
+        entry = self._world.send(self.topic, message)
+        self._done = self._world.done[self.topic]
         self._world.step()
+        return MessageId(0, entry)
 
-    def read(self) -> list[tuple[MessageId, bytes]]:
-        """As ``Journal.read``."""
+    def read(self, up_to: MessageId | None = None) -> list[tuple[MessageId, bytes]]:
+        """As ``Journal.read``; what came after ``up_to`` is missing."""
         world = self._world
         world.step()
         self._subscribe()
         done = world.done[self.topic]
+        if done != self._done:  # the subscription was lost, and another reader came
+            up_to = None
         found = [
             (MessageId(0, entry), message.data)
             for entry, message in enumerate(world.readable(self.topic))
             if entry >= done and world.is_visible(message)
+            if up_to is None or entry <= up_to.entry_id
         ]
         world.step()
         return found
@@ -299,13 +315,20 @@ class ModelJournal:
 class ModelTransactions:
     """TransactionClient's part in the model."""
 
-    def __init__(self, pool: World, *, patience_s: float | None = None) -> None:
+    def __init__(
+        self, pool: World, *, patience_s: float | None = None, count: int = 0
+    ) -> None:
         self._world = pool
 
     def require(self) -> None:
         """As ``TransactionClient.require``."""
 
-    def begin(self, ttl_ms: int, *, coordinator: int | None = None) -> TxnId:
+    def connect(self, txns: Iterable[TxnId]) -> None:
+        """As ``TransactionClient.connect``; called by another thread, maybe."""
+
+    def begin(
+        self, ttl_ms: int, *, coordinator: int | None = None, near: bool = False
+    ) -> TxnId:
         """As ``TransactionClient.begin``."""
         self._world.step()
         txn = self._world.begin()
@@ -427,6 +450,9 @@ class Stream:
             except QueryConflictError:
                 assert len(self.drivers) > 1
                 return  # another one went to work meanwhile
+            if progress.of(QUERY).committed > batch_id:
+                assert len(self.drivers) > 1
+                return  # and has gone further: each of its tasks refuses
             txns = self._run_tasks(batch_id, progress)
             try:
                 self._commit(batch_id, progress, txns)

@@ -59,7 +59,7 @@ def test_a_broker_that_drops_the_second(
     assert list(entry.metadata.replicate_to) == ["__local__"]
     assert entry.metadata.producer_name == "probe"
     assert entry.payload == b""
-    assert not scripted.producers
+    wait_until(lambda: not scripted.producers, "the end of producers")
 
 
 def test_the_topic_is_ready_for_the_transaction_that_hides_the_entry(
@@ -82,7 +82,7 @@ def test_the_next_time_needs_no_entry(
     for _ in range(3):
         require_deduplication(pool, TOPIC, "probe")
     assert scripted.requests["SEND"] == 2
-    assert not scripted.producers
+    wait_until(lambda: not scripted.producers, "the end of producers")
 
 
 def test_a_broker_that_stores_both(
@@ -93,7 +93,7 @@ def test_a_broker_that_stores_both(
         require_deduplication(pool, TOPIC, "probe")
     assert caught.value.topic == "persistent://public/default/t"
     assert "set-deduplication public/default --enable" in str(caught.value)
-    assert not scripted.producers
+    wait_until(lambda: not scripted.producers, "the end of producers")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_others_who_ask_at_the_same_time(
     assert scripted.requests["PRODUCER"] == 3
     assert [body.producer_name for body in scripted.bodies["PRODUCER"]] == ["probe"] * 3
     assert len(scripted.topics[TOPIC]) == 1
-    assert not scripted.producers
+    wait_until(lambda: not scripted.producers, "the end of producers")
 
 
 def test_a_broker_that_refuses(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
@@ -137,7 +137,7 @@ def test_a_broker_that_refuses(scripted: ScriptedBroker, pool: ConnectionPool) -
     scripted.script("SEND", refuse_entry("NotAllowedError"))
     with pytest.raises(BrokerError, match="NotAllowedError"):
         require_deduplication(pool, TOPIC, "probe")
-    assert not scripted.producers
+    wait_until(lambda: not scripted.producers, "the end of producers")
 
 
 def test_it_shares_the_topic(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
@@ -173,7 +173,7 @@ def test_once_for_each_topic(
         assert entry.payload == b""
         assert entry.metadata.txnid_least_bits == number // 2
     assert scripted.ended == [(TxnId(0, 0), ABORT), (TxnId(0, 1), ABORT)]
-    assert not scripted.producers
+    wait_until(lambda: not scripted.producers, "the end of producers")
 
 
 def test_topics_that_take_their_time(

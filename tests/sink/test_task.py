@@ -283,7 +283,7 @@ def test_rows_that_a_replay_could_not_number(scripted: ScriptedBroker) -> None:
     )
     with pytest.raises(BadRowError, match="they would not be numbered in order"):
         write(replace(options, topic=None), [batch])
-    assert not scripted.producers, "they were closed"
+    wait_until(lambda: not scripted.producers, "the end of producers")
 
 
 def test_a_replay_is_cut_alike(scripted: ScriptedBroker) -> None:
@@ -532,7 +532,7 @@ def test_a_topic_that_is_closed_over_rows_in_flight(scripted: ScriptedBroker) ->
     with pytest.raises(InDoubtError):
         write_in_transaction(scripted, two_batches(lambda: None))
     assert scripted.ended == [(TxnId(0, 0), TxnAction.ABORT)]
-    assert not scripted.producers
+    wait_until(lambda: not scripted.producers, "the end of producers")
 
 
 def test_a_topic_of_proofs_that_is_closed(scripted: ScriptedBroker) -> None:

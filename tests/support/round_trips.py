@@ -13,7 +13,9 @@ Permits and the entry that they bring count, too, and so do an entry and its rec
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
@@ -23,6 +25,10 @@ from pulsar_spark.client.connection import Connection, Pending
 class RoundTrips:
     """What was counted.
 
+    A request is as deep as what its thread has seen before: replies that came to other
+    threads, or were not looked at yet, make no difference. Entries and receipts do when
+    they come early, so that a count may be too large, and the least of several is it.
+
     Attributes:
         depth: Round trips, one after the other, that ended so far.
         requests: How many requests, beside CONNECT, were sent.
@@ -31,12 +37,10 @@ class RoundTrips:
     def __init__(self) -> None:
         self.depth = 0
         self.requests = 0
-        self._replies = 0  # depth of the last reply, without entries and receipts
+        self._seen = threading.local()  # how deep what a thread has seen is
+        self._streamed = 0  # the same for permits and entries, entries and receipts
+        self._handshakes: dict[Connection, int] = {}
         self._sent: dict[int, int] = {}  # depth of what permits or entries will bring
-
-    def ended(self, depth: int) -> None:
-        """Note that something came that belongs to a round trip."""
-        self.depth = max(self.depth, depth)
 
     def patches(self) -> Iterator[Any]:
         """Yield what notes requests, replies, permits, entries and receipts."""
@@ -49,35 +53,88 @@ class RoundTrips:
         yield _before(Connection, "_deliver", self._comes)
         yield _before(Connection, "send_all", self._sends)
         yield _before(Connection, "_tell_stored", self._comes)
+        yield _instead(Future, "result", self._looks)
+        yield _instead(Future, "exception", self._looks)
+        yield _instead(ThreadPoolExecutor, "submit", self._starts)
 
-    def _asks(self, pending: Any, *_: Any) -> None:
-        pending.depth = self.depth + 1
+    @property
+    def _here(self) -> int:
+        return getattr(self._seen, "depth", 0)
+
+    def _sees(self, depth: int) -> None:
+        self._seen.depth = max(self._here, depth)
+
+    def _asks(self, pending: Any, connection: Connection, name: str, *_: Any) -> None:
+        # Whoever opened a connection, nothing goes there before the handshake is over.
+        handshake = self._handshakes.get(connection, 0)
+        pending.depth = max(self._here, self._streamed, handshake) + 1
+        if name == "CONNECT":
+            self._handshakes[connection] = pending.depth
 
     def _is_answered(self, pending: Any, *_: Any) -> None:
-        self._replies = max(self._replies, pending.depth)
-        self.ended(pending.depth)
+        self.depth = max(self.depth, pending.depth)
+
+    def _looks(self, method: Any, future: Any, *args: Any) -> Any:
+        try:
+            return method(future, *args)
+        finally:
+            if future.done():
+                self._sees(getattr(future, "depth", 0))
+
+    def _starts(self, method: Any, threads: Any, work: Any, *args: Any) -> Any:
+        """A thread begins with what has been seen where it was started."""
+        depth = self._here
+
+        def done() -> Any:
+            self._sees(depth)
+            try:
+                return work(*args)
+            finally:
+                future.depth = self._here
+
+        future: Any = None
+        is_known = threading.Event()
+
+        def begun() -> Any:
+            is_known.wait()
+            return done()
+
+        future = method(threads, begun)
+        is_known.set()
+        return future
 
     def _requests(self, connection: Connection, requests: Any) -> None:
         self.requests += len(requests) if isinstance(requests, list) else 1
 
     def _sends(self, connection: Connection, *_: Any) -> None:
         # No permit waits for an entry that other permits bring.
-        self._sent[id(connection)] = self._replies + 1
+        depth = self._here + 1
+        self._sent[id(connection)] = max(self._sent.get(id(connection), 0), depth)
 
     def _comes(self, connection: Connection, what: Any) -> None:
         if what:
-            self.ended(self._sent.get(id(connection), 0))
+            self._streamed = max(self._streamed, self._sent.get(id(connection), 0))
+            self.depth = max(self.depth, self._streamed)
 
 
 def _before(owner: type, name: str, note: Callable[..., None]) -> Any:
     """Return a patch that notes each call of a method before it is done."""
-    method = getattr(owner, name)
 
-    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def noted(method: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         note(self, *args)
         return method(self, *args, **kwargs)
 
-    return mock.patch.object(owner, name, noted)
+    return _instead(owner, name, noted)
+
+
+def _instead(owner: type, name: str, act: Callable[..., Any]) -> Any:
+    """Return a patch that calls something with a method and its arguments instead."""
+    method = getattr(owner, name)
+
+    def replaced(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return act(method, self, *args, **kwargs)
+
+    return mock.patch.object(owner, name, replaced)
 
 
 @contextlib.contextmanager

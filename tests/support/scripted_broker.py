@@ -1158,6 +1158,15 @@ class ScriptedBroker:
                     if is_last and self.deduplicates:
                         self._last_ids[key] = body.highest_sequence_id
             _send_receipt(session, body, position)
+            if self._has_waiting_consumer(producer.topic):
+                self.start_thread(self._deliver_all)
+
+    def _has_waiting_consumer(self, topic: str) -> bool:
+        return any(
+            consumer.topic == topic and consumer.balance > 0
+            for session in list(self.sessions)
+            for consumer in list(session.consumers.values())
+        )
 
     def _on_close_producer(
         self, session: Session, body: pb.CommandCloseProducer

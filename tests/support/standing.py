@@ -33,6 +33,7 @@ SITE = Path(__file__).parent / "site"
 def install(exactly_once: ModuleType) -> None:
     """Makes the commit of this process stand where it should."""
     from pulsar_spark.client.transactions import TransactionClient
+    from pulsar_spark.message_id import MessageId
     from pulsar_spark.sink.journal import Journal
     from pulsar_spark.wire.commands import TxnAction
 
@@ -48,7 +49,7 @@ def install(exactly_once: ModuleType) -> None:
     class StandingJournal(Journal):
         """Stands before or after a record."""
 
-        def append(self, message: bytes) -> None:
+        def append(self, message: bytes) -> MessageId | None:
             """As the real one."""
             nonlocal deciding
             fields: Any = json.loads(message)
@@ -56,11 +57,11 @@ def install(exactly_once: ModuleType) -> None:
             if "prepared" in fields:
                 kind, deciding = "prepared", fields["prepared"]
             elif "committed" not in fields:
-                super().append(message)
-                return
+                return super().append(message)
             pass_by(f"before {kind}")
-            super().append(message)
+            message_id = super().append(message)
             pass_by(f"after {kind}")
+            return message_id
 
         def forget(self, last: Any) -> None:
             """As the real one."""

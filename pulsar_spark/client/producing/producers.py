@@ -41,7 +41,7 @@ from pulsar_spark.client.producing.states import (
     Shared,
     TopicProducer,
 )
-from pulsar_spark.client.requests import fan_out, gather, send_all
+from pulsar_spark.client.requests import fan_out, gather, send_all, tell_all
 from pulsar_spark.client.schemas import schema_message
 from pulsar_spark.errors import (
     AskAgainError,
@@ -186,22 +186,31 @@ class Producers:
         """All producers that were opened."""
         return self._producers.values()
 
-    def open(self, topics: Iterable[str], schema: SchemaInfo | None = None) -> None:
+    def open(
+        self,
+        topics: Iterable[str],
+        schema: SchemaInfo | None = None,
+        *,
+        untyped: Iterable[str] = (),
+    ) -> None:
         """Attach to topic partitions together; open producers stay open.
 
         Args:
             topics: Full names of topic partitions.
             schema: What their values are written with; registered if it is new.
                 None for none.
+            untyped: Full names of others, without a schema.
 
         Raises:
             PulsarSparkError: One of them refuses for good, or for too long. As with
                 every error of a call, it is final: the others raise it from then on.
         """
         with self._final_errors():
-            self._open(topics, None if schema is None else schema_message(schema))
+            message = None if schema is None else schema_message(schema)
+            schemas = dict.fromkeys(untyped) | dict.fromkeys(topics, message)
+            self._open(schemas)
 
-    def _open(self, topics: Iterable[str], schema: pb.Schema | None) -> None:
+    def _open(self, schemas: Mapping[str, pb.Schema | None]) -> None:
         new = {
             topic: TopicProducer(
                 topic,
@@ -210,7 +219,7 @@ class Producers:
                 schema,
                 self._settings.new_encryption,
             )
-            for topic in topics
+            for topic, schema in schemas.items()
             if topic not in self._producers
         }
         if new:
@@ -328,10 +337,15 @@ class Producers:
     def close(self) -> None:
         """Detach. Entries in flight are given up, unless they were flushed.
 
-        The broker's answer is awaited for a while: it has then dealt with all of them,
-        and the names are free.
+        Where there are some, or others may want the name or the topic next, the
+        broker's answer is awaited for a while: it has then dealt with all of them.
         """
-        self._ask_to_close(self._producers.values(), _CLOSE_TIMEOUT_S)
+        settings, producers = self._settings, self._producers.values()
+        is_shared = settings.access_mode is ProducerAccessMode.SHARED
+        if self._shared.in_flight_bytes or settings.name or not is_shared:
+            self._ask_to_close(producers, _CLOSE_TIMEOUT_S)
+        else:
+            tell_all(*self._requests_to_close(producers))
         for producer in self._producers.values():
             if producer.connection is not None:
                 producer.connection.detach_producer(producer.producer_id)
@@ -493,6 +507,14 @@ class Producers:
         self, producers: Iterable[TopicProducer], timeout_s: float
     ) -> list[tuple[Connection, Any]]:
         """Send CLOSE_PRODUCER for attached producers; return replies and errors."""
+        connections, requests = self._requests_to_close(producers)
+        answers = fan_out(connections, requests, timeout_s)
+        return [(connections[topic], answer) for topic, answer in answers.items()]
+
+    def _requests_to_close(
+        self, producers: Iterable[TopicProducer]
+    ) -> tuple[dict[str, Connection], dict[str, Request[pb.CommandSuccess]]]:
+        """Return CLOSE_PRODUCER for attached producers, and where to send it."""
         connections = {}
         requests = {}
         for producer in producers:
@@ -500,8 +522,7 @@ class Producers:
             if connection is not None and connection.is_open:
                 connections[producer.topic] = connection
                 requests[producer.topic] = commands.close_producer(producer.producer_id)
-        answers = fan_out(connections, requests, timeout_s)
-        return [(connections[topic], answer) for topic, answer in answers.items()]
+        return connections, requests
 
     def _check_move(
         self, producer: TopicProducer, success: pb.CommandProducerSuccess

@@ -29,6 +29,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pulsar_spark.client import peek
@@ -88,20 +89,28 @@ class ChunkGuard:
         self.chunked.add(topic_of(topic_partition))
 
     def limit(
-        self, due: Mapping[str, MessageId], done: Mapping[str, MessageId]
+        self,
+        due: Mapping[str, MessageId],
+        done: Mapping[str, MessageId],
+        connections: Mapping[str, Connection] = MappingProxyType({}),
     ) -> dict[str, MessageId]:
         """Return how far each topic partition that is due may be acknowledged.
 
         Args:
             due: The entry, by topic partition, up to which all was read.
             done: The entry up to which it was acknowledged before, as far as is known.
+            connections: To the brokers that serve them, as far as is known.
 
         Returns:
             For each topic partition its due entry or an earlier one, EARLIEST for none
             at all; those that could not be looked at now are left out.
         """
         unseen = {n: end for n, end in due.items() if self._histories[n].end != end}
-        histories = self._look(self._chosen(unseen), due, done)
+        windows = {
+            name: _Window(due[name], done[name], self._size(name))
+            for name in self._chosen(unseen)
+        }
+        histories = self._look(windows, due, done, connections)
         limits = {}
         now_s = time.monotonic()
         for name, end in due.items():
@@ -130,14 +139,12 @@ class ChunkGuard:
 
     def _look(
         self,
-        names: Iterable[str],
+        windows: dict[str, _Window],
         due: Mapping[str, MessageId],
         done: Mapping[str, MessageId],
+        connections: Mapping[str, Connection],
     ) -> dict[str, frozenset[str] | None]:
         """Return the messages that are open at some ends; None if unknown for now."""
-        windows = {
-            name: _Window(due[name], done[name], self._size(name)) for name in names
-        }
         failed: set[str] = set()
         for _ in range(_ROUNDS):
             asked = {
@@ -147,7 +154,7 @@ class ChunkGuard:
             }
             if not asked:
                 break
-            for name, answer in self._round(asked).items():
+            for name, answer in self._round(asked, connections).items():
                 if isinstance(answer, PulsarSparkError):
                     failed.add(name)
                     continue
@@ -165,7 +172,7 @@ class ChunkGuard:
         return _WINDOW if topic_of(name) in self.chunked else 1
 
     def _round(
-        self, asked: Mapping[str, _Section]
+        self, asked: Mapping[str, _Section], connections: Mapping[str, Connection]
     ) -> dict[str, _Reader | PulsarSparkError]:
         """Return a reader for each section, after all have read concurrently."""
         arrived = threading.Condition()
@@ -174,8 +181,11 @@ class ChunkGuard:
             lambda topic, to: _Reader(topic, to, asked[topic], arrived),
             waits_for_end=False,
         ) as readers:
-            readers.connect(asked)
-            peek.begin(readers, self.subscription_prefix)
+            readers.connect(asked, known=connections)
+            readers.step(lambda reader: reader.attach(self.subscription_prefix))
+            wanting = list(readers.members.values())
+            # Entries come right behind the answers.
+            peek.ask_positions(readers, meanwhile=partial(_ask_all, wanting))
             _read_all(list(readers.members.values()), arrived)
             for name, reader in list(readers.members.items()):
                 if not reader.is_open and not reader.is_done:
@@ -369,10 +379,14 @@ def _read_all(readers: Iterable[_Reader], arrived: threading.Condition) -> None:
             seen, heard_s = reached, time.monotonic()
         elif time.monotonic() - heard_s >= _TIMEOUT_S:
             break
-        for reader in waiting:
-            reader.ask_for_entries()
+        _ask_all(waiting)
         with arrived:
             arrived.wait_for(partial(_all_have_news, waiting), _STEP_S)
+
+
+def _ask_all(readers: Iterable[_Reader]) -> None:
+    for reader in readers:
+        reader.ask_for_entries()
 
 
 def _all_have_news(readers: Iterable[_Reader]) -> bool:

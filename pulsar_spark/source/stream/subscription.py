@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.connection import Connection, Pending
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.peek import entry_of
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import read_positions
+from pulsar_spark.client.requests import gather, send_all
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -75,6 +76,10 @@ _FORGET_S = 0.1
 
 #: Longest time for tries to delete a subscription when a query stops, in seconds.
 _DELETE_TIMEOUT_S = 5.0
+
+
+#: Acknowledgements on their way, by topic partition: how far, and the answer to come.
+_Sent = dict[str, tuple[MessageId, Pending[pb.CommandAckResponse] | PulsarSparkError]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +204,8 @@ class Subscription:
 
     def acknowledge(self, read: Mapping[str, LastRead]) -> None:
         """Acknowledge what was read where that can be done at once."""
-        self._acknowledge(read, [t for t in read if t in self._group.members])
+        _, sent = self._acknowledge(read, [t for t in read if t in self._group.members])
+        self._settle(sent)
 
     def waiting(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the number of entries after each cursor, where brokers tell."""
@@ -376,8 +382,11 @@ class Subscription:
         standings: dict[str, CursorStatus] = {}
         behind = topics
         for _ in range(_ACK_TRIES):
-            to_acknowledge = self._acknowledge(read, behind)
+            to_acknowledge, sent = self._acknowledge(read, behind)
+            # Brokers take both in this order. Where one answers before it is done with
+            # the first, that is asked for, and looked at, once more.
             replies = self._group.step(lambda member: member.get_last(), behind)
+            self._settle(sent)
             for topic, reply in replies.items():
                 positions = read_positions(reply)
                 is_kept = self._durable and topic not in self._unchecked
@@ -511,12 +520,13 @@ class Subscription:
 
     def _acknowledge(
         self, read: Mapping[str, LastRead], topics: Iterable[str]
-    ) -> dict[str, MessageId]:
+    ) -> tuple[dict[str, MessageId], _Sent]:
         """Acknowledge what was read, as far as no open message begins there.
 
         Returns:
             How far each topic partition is to be acknowledged, whether or not it was
-            now; those for which that is unknown for now are left out.
+            now; those for which that is unknown for now are left out. And what was
+            sent, for `_settle`.
         """
         members = self._group.members
         to_acknowledge = {
@@ -533,7 +543,8 @@ class Subscription:
             if position.entry_id >= 0 and position.position > done[topic].position
         }
         if self._guard is not None and self._durable:
-            limits = self._guard.limit(due, done)
+            connections = {topic: members[topic].connection for topic in due}
+            limits = self._guard.limit(due, done, connections)
             for topic in due:
                 self._held.discard(topic)
                 if topic not in limits:
@@ -546,17 +557,22 @@ class Subscription:
                 for topic, limit in limits.items()
                 if limit.position > done[topic].position
             }
-        replies = self._group.ask(
-            lambda member: member.acknowledge(due[member.topic]),
-            due,
-            timeout_s=_ACK_TIMEOUT_S,
+        requests = {t: members[t].acknowledge(limit) for t, limit in due.items()}
+        connections = {topic: members[topic].connection for topic in requests}
+        sent = send_all(connections, requests)
+        return to_acknowledge, {t: (due[t], answer) for t, answer in sent.items()}
+
+    def _settle(self, sent: _Sent) -> None:
+        """Wait for the answers to acknowledgements, and note what was done."""
+        answers = gather(
+            {topic: answer for topic, (_, answer) in sent.items()}, _ACK_TIMEOUT_S
         )
-        for topic, reply in replies.items():
+        for topic, reply in answers.items():
+            member = self._group.members.get(topic)
             if isinstance(reply, PulsarSparkError):
                 logger.debug("%s: acknowledgement failed: %s", topic, reply)
-            else:
-                members[topic].acknowledged = due[topic]
-        return to_acknowledge
+            elif member is not None:
+                member.acknowledged = sent[topic][0]
 
     def _warn_behind(self, read: Mapping[str, MessageId]) -> None:
         # Once for each topic partition, or the log would be full of them.

@@ -1337,7 +1337,7 @@ class TestOpening:
         assert [producer.topic for producer in producers.all] == topics
         assert {p.topic for p in scripted.producers} == set(topics)
         producers.close()
-        assert not scripted.producers
+        wait_until(lambda: not scripted.producers, "the end of producers")
         assert scripted.connections == 1
 
     def test_what_is_open_stays_so(
@@ -1383,7 +1383,7 @@ class TestOpening:
             producers.open([TOPIC, OTHER])
         assert scripted.requests["PRODUCER"] == 2
         producers.close()
-        assert not scripted.producers
+        wait_until(lambda: not scripted.producers, "the end of producers")
 
     @pytest.mark.parametrize(
         "code",
@@ -1553,7 +1553,7 @@ class TestFinalErrors:
         assert scripted.requests["SEND"] == 1
         assert scripted.requests["PRODUCER"] == 1
         producers.close()
-        assert not scripted.producers
+        wait_until(lambda: not scripted.producers, "the end of producers")
 
     def test_also_those_of_a_call(
         self, scripted: ScriptedBroker, attach: Callable[..., Producers]

@@ -320,7 +320,7 @@ class TestBatches:
         """Two requests of each topic partition; others to look at its last entry."""
         query = queries(partitionDiscoveryIntervalMs="3600000")
         query.trigger()
-        look = ("LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID", "FLOW", "CLOSE_CONSUMER")
+        look = ("SUBSCRIBE", "GET_LAST_MESSAGE_ID", "FLOW", "CLOSE_CONSUMER")
         for _ in range(3):
             for name in (P0, P1):
                 two.append(name, single(b"b"))
