@@ -14,6 +14,7 @@ those of the Java client's ``TopicName``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import total_ordering
 
@@ -44,8 +45,8 @@ _IN_COMMON = re.compile(
     re.ASCII,
 )
 # Canonical decimals only: "t-partition-01" is a plain topic, for the broker, too.
-_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.DOTALL)
 _MAX_PARTITION = 2**31 - 1
+_MOST_DIGITS = len(str(_MAX_PARTITION))
 _FORMS = (
     'Write "topic", "tenant/namespace/topic" or "persistent://tenant/namespace/topic".'
 )
@@ -130,10 +131,14 @@ class TopicName:
         Raises:
             ValueError: The index is negative or too large for Pulsar.
         """
-        if not 0 <= index <= _MAX_PARTITION:
-            raise ValueError(f"{index} is not a partition number")
-        local_name = f"{self.local_name}{PARTITION_SUFFIX}{index}"
+        local_name = f"{self.local_name}{_partition_suffix(index)}"
         return TopicName(self.tenant, self.namespace, local_name)
+
+    def partition_names(self, indices: Iterable[int]) -> Iterator[str]:
+        """Yield the full names of partitions, as ``partition`` makes them."""
+        full_name = self.full_name
+        for index in indices:
+            yield f"{full_name}{_partition_suffix(index)}"
 
     def __str__(self) -> str:
         return self.full_name
@@ -141,11 +146,14 @@ class TopicName:
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, TopicName):
             return NotImplemented
-        return self._sort_key() < other._sort_key()
+        return self.sort_key() < other.sort_key()
 
-    def _sort_key(self) -> tuple[str, str, str, int]:
+    def sort_key(self) -> tuple[str, str, str, int]:
+        """Return tenant, namespace, base and partition, by which topics are in order.
+
+        The partition is -1 for a whole topic, which comes right before its partitions.
+        """
         base, index = _split_partition(self.local_name)
-        # A whole topic comes right before its partitions.
         return self.tenant, self.namespace, base, -1 if index is None else index
 
 
@@ -284,8 +292,17 @@ def _without_scheme(name: str, *, option: str = "") -> tuple[bool, str]:
     return False, name
 
 
+def _partition_suffix(index: int) -> str:
+    if not 0 <= index <= _MAX_PARTITION:
+        raise ValueError(f"{index} is not a partition number")
+    return f"{PARTITION_SUFFIX}{index}"
+
+
 def _split_partition(local_name: str) -> tuple[str, int | None]:
-    match = _PARTITION.fullmatch(local_name)
-    if match is None or int(match[2]) > _MAX_PARTITION:
-        return local_name, None
-    return match[1], int(match[2])
+    # Without a regular expression: plans split the name of each topic partition.
+    base, _, digits = local_name.rpartition(PARTITION_SUFFIX)
+    if base and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS:
+        index = int(digits)
+        if str(index) == digits and index <= _MAX_PARTITION:
+            return base, index
+    return local_name, None

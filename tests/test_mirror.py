@@ -81,7 +81,6 @@ spark_topics/options/tls.py client/test_tls.py
 spark_topics/options/values.py options/test_spec.py
 spark_topics/sink/write.py spark/test_spark.py
 spark_topics/source/source.py spark/test_spark.py
-spark_topics/source/stream/planner.py ../../siblings/tests/test_conformance.py
 spark_topics/source/stream/position.py source/stream/test_checkpoint.py
 spark_topics/spark/choice.py spark/test_adaptation.py
 spark_topics/spark/reader.py spark/test_spark.py

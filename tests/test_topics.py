@@ -391,3 +391,36 @@ def test_scalable_topics(name: str) -> None:
     with pytest.raises(OptionError, match=r"topicsPattern: .*scalable topic"):
         compile_topics_pattern(name)
     assert not compile_topics_pattern(".*").matches(name)
+
+
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.DOTALL)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["-partition-", "t", "0", "7", "2147483648", "\u0663", "\xb2"]),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_numbers_of_partitions(pieces: list[str]) -> None:
+    """What follows the last ``-partition-`` is one if it is written as brokers do."""
+    name = TopicName("a", "b", "".join(pieces))
+    match = _PARTITION.fullmatch(name.local_name)
+    index = None if match is None else int(match[2])
+    if index is None or index >= 2**31:
+        assert (name.base, name.partition_index) == (name, None)
+    else:
+        assert (name.base.partition(index), name.partition_index) == (name, index)
+
+
+def test_more_digits_than_a_number_may_have() -> None:
+    """The name is that of a whole topic."""
+    assert TopicName.parse(f"t-partition-{'1' * 10_000}").partition_index is None
+
+
+@given(topic_names, st.lists(st.integers(0, 2**31 - 1)))
+def test_names_of_partitions(topic: TopicName, indices: list[int]) -> None:
+    """They are those of ``partition``."""
+    names = [topic.partition(index).full_name for index in indices]
+    assert list(topic.partition_names(indices)) == names

@@ -289,7 +289,7 @@ def has_messages(pool: ConnectionPool, topic: TopicName) -> bool:
     count = TopicLookup(pool).partition_counts([base.full_name])[base.full_name]
     if count is None:
         return False
-    names = [base.partition(index).full_name for index in range(count)]
+    names = list(base.partition_names(range(count)))
     starts = dict.fromkeys(names or [base.full_name], EARLIEST)
     positions = PositionLookup(pool, subscription_prefix="spark-pulsar")
     try:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pulsar_spark.errors import OptionError
@@ -145,13 +146,18 @@ def topic_tree(values: Mapping[str, _T]) -> dict[str, _T | dict[str, _T]]:
     """
     by_topic = {TopicName.parse(name): value for name, value in values.items()}
     tree: dict[str, Any] = {}
-    for topic in sorted(by_topic):
-        index, base = topic.partition_index, topic.base
+    in_order = sorted((topic.sort_key(), topic) for topic in by_topic)
+    for (tenant, namespace, local_name), group in groupby(
+        in_order, key=lambda item: item[0][:3]
+    ):
+        base = TopicName(tenant, namespace, local_name)
         # A partition stands alone where its topic's key is taken or misleading.
-        if index is None or base in by_topic or base.partition_index is not None:
-            tree[topic.full_name] = by_topic[topic]
-        else:
-            tree.setdefault(base.full_name, {})[str(index)] = by_topic[topic]
+        is_alone = base in by_topic or base.partition_index is not None
+        for (*_, index), topic in group:
+            if index < 0 or is_alone:
+                tree[topic.full_name] = by_topic[topic]
+            else:
+                tree.setdefault(base.full_name, {})[str(index)] = by_topic[topic]
     return tree
 
 

@@ -76,4 +76,4 @@ def _targets(topic: TopicName, count: int | None, *, auto_creation: bool) -> lis
         )
     if topic.partition_index is not None or not count:
         return [topic.full_name]
-    return [topic.partition(index).full_name for index in range(count)]
+    return list(topic.partition_names(range(count)))

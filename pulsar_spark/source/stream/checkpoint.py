@@ -201,9 +201,8 @@ def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the full names and the values that ``topic_tree`` made a tree of."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            topic = TopicName.parse(name)
-            for number, below in value.items():
-                yield topic.partition(int(number)).full_name, below
+            names = TopicName.parse(name).partition_names(map(int, value))
+            yield from zip(names, value.values(), strict=True)
         else:
             yield TopicName.parse(name).full_name, value
 

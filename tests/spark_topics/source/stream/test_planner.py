@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `spark_topics.source.stream.planner`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spark_topics.source.stream.batch_ends import StreamLimits
+from spark_topics.source.stream.planner import StreamPlanner
+from tests.spark_topics.numbers import NumberOffset, Offset
+from tests.spark_topics.source.stream.number_cluster import NumberCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Reading(NumberCluster):
+    """Notes the offsets that were read."""
+
+    def __init__(self) -> None:
+        super().__init__(a=(0, 5))
+        self.trees: list[Mapping[str, Any]] = []
+
+    def read_offset(self, tree: Mapping[str, Any]) -> NumberOffset:
+        """As any other."""
+        self.trees.append(tree)
+        return super().read_offset(tree)
+
+
+def test_each_offset_is_read_once() -> None:
+    """Start and end of a micro-batch; what has changed since is another one."""
+    cluster = Reading()
+    planner: StreamPlanner[Offset, NumberOffset, Any] = StreamPlanner(
+        cluster, StreamLimits(), discovery_interval_s=0, fail_on_data_loss=True
+    )
+    start, end = (NumberOffset({"a": Offset(n)}) for n in (1, 2))
+    for _ in range(2):
+        assert planner.offset(start.to_json()) == start
+        assert planner.offset(end.to_json()) == end
+    assert cluster.trees == [start.to_json(), end.to_json()]
+    tree = end.to_json()
+    assert planner.offset(tree) == end
+    tree["lastRead"]["a"] = "3"
+    assert planner.offset(tree) == NumberOffset({"a": Offset(3)})
+    assert len(cluster.trees) == 3
