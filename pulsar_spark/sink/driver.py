@@ -329,7 +329,6 @@ class BatchWrite(_Write):
         """Check that the write can be done. Errors as for writes of both kinds."""
         super().prepare()
         if self._is_transactional:
-            self._require_transactions()
             self._prepare_for_transactions()
 
     def commit(self, results: Sequence[TaskResult]) -> None:
@@ -391,12 +390,6 @@ class StreamWrite(_Write):
                 f"stream keeps its log of commits, {log}, or the markers beside it. "
                 "Let commitTopic name another one."
             )
-
-    def prepare(self) -> None:
-        """Check that the write can be done. Errors as for writes of both kinds."""
-        super().prepare()
-        if self._is_transactional:
-            self._require_transactions()
 
     def begin_micro_batch(self) -> None:
         """Carry out an earlier driver's decision, and abort undecided transactions.

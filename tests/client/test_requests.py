@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
-from pulsar_spark.client.requests import fan_out, gather, send_all
+from pulsar_spark.client.requests import fan_out, gather, send_all, together
 from pulsar_spark.errors import (
     BrokerError,
     PulsarSparkError,
@@ -108,3 +113,36 @@ def test_replies_may_be_gathered_more_than_once(
 def test_nothing_to_ask() -> None:
     """Costs nothing."""
     assert fan_out({}, {}, 60) == {}
+
+
+class TestTogether:
+    def test_none_waits_for_another(self) -> None:
+        """Results are in the order of the calls."""
+        barrier = threading.Barrier(3, timeout=60.0)
+
+        def call(number: int) -> int:
+            barrier.wait()
+            return number
+
+        assert together(*(partial(call, n) for n in range(3))) == [0, 1, 2]
+
+    def test_a_single_call_has_the_callers_thread(self) -> None:
+        """It needs no other."""
+        assert together(threading.get_ident) == [threading.get_ident()]
+
+    @pytest.mark.parametrize("failing", [{0}, {1}, {2}, {0, 2}, {1, 2}, {0, 1, 2}])
+    def test_the_first_error_is_raised_when_all_have_ended(
+        self, failing: set[int]
+    ) -> None:
+        """Whichever comes first in time."""
+        ended = []
+
+        def call(number: int) -> None:
+            time.sleep(0.02 * (3 - number))
+            ended.append(number)
+            if number in failing:
+                raise ValueError(number)
+
+        with pytest.raises(ValueError, match=str(min(failing))):
+            together(*(partial(call, n) for n in range(3)))
+        assert sorted(ended) == [0, 1, 2]

@@ -408,3 +408,57 @@ class TestLook:
             (MessageId(LEDGER, n), b"%d" % n, 1000 + n) for n in range(3)
         ]
         assert [s.mark_delete for s in scripted.durable(TOPIC)] == before
+
+
+class TestHeld:
+    """What is attached ahead."""
+
+    def test_the_entry_that_was_appended_is_enough(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """Nothing is asked for the end, and the subscription is let go at once."""
+        journal.append(b"a")
+        before = scripted.requests.copy()
+        with journal:
+            journal.attach()
+            last = journal.append(b"b")
+            assert [message for _, message in journal.read(last)] == [b"a", b"b"]
+            wait_until(lambda: not scripted.consumers, "the end of consumers")
+            assert scripted.producers
+            journal.append(b"c")
+        wait_until(lambda: not scripted.producers, "the end of producers")
+        asked = scripted.requests - before
+        assert (asked["PRODUCER"], asked["SUBSCRIBE"]) == (1, 1)
+        assert asked["GET_LAST_MESSAGE_ID"] == 0
+
+    def test_another_forgets_it_first(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """After a lost connection: what is not there any more is not waited for."""
+        other_pool = ConnectionPool(client_options(scripted.address))
+        with journal:
+            journal.attach()
+            last = journal.append(b"a")
+            assert last is not None
+            for session in list(scripted.sessions):
+                scripted.hang_up(session)
+            wait_until(lambda: not scripted.consumers, "the end of consumers")
+            Journal(other_pool, TOPIC).forget(last)
+            assert journal.read(last) == []
+            assert journal.append(b"b") is not None
+            assert messages(journal) == [b"b"]
+        other_pool.close()
+
+    def test_another_reads_it_now(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """The reading that follows waits until the subscription is free."""
+        other_pool = ConnectionPool(client_options(scripted.address))
+        with Journal(other_pool, TOPIC) as other:
+            other.attach()
+            with journal:
+                journal.attach()  # in vain
+                journal.append(b"a")
+                other.release()
+                assert messages(journal) == [b"a"]
+        other_pool.close()
