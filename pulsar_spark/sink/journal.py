@@ -157,10 +157,11 @@ class Journal:
         try:
             producers = self._producers()
             producer = producers.get(self.topic)
-            self._witness = self._reader
+            self._witness, before = self._reader, producer.last_stored
             producers.send(producer, producer.plain_entry(message))
             producers.flush()
-            return producer.last_stored
+            # A receipt for what was there already, and was sent again, names no place.
+            return None if producer.last_stored == before else producer.last_stored
         except BaseException:
             self._release_writer()  # whose error is final
             raise

@@ -431,6 +431,17 @@ class TestHeld:
         assert (asked["PRODUCER"], asked["SUBSCRIBE"]) == (1, 1)
         assert asked["GET_LAST_MESSAGE_ID"] == 0
 
+    @pytest.mark.parametrize("deduplicates", [False, True])
+    def test_each_message_is_stored(
+        self, scripted: ScriptedBroker, journal: Journal, deduplicates: bool
+    ) -> None:
+        """A broker that deduplicates sees that none is a copy of the last."""
+        scripted.deduplicates = deduplicates
+        with journal:
+            places = [journal.append(b"%d" % number) for number in range(5)]
+        assert places == [MessageId(LEDGER, n) for n in range(5)]
+        assert messages(journal) == [b"%d" % number for number in range(5)]
+
     def test_another_forgets_it_first(
         self, scripted: ScriptedBroker, journal: Journal
     ) -> None:

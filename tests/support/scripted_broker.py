@@ -268,9 +268,9 @@ def then_moves(
 
 def twice(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) -> None:
     """Does what a broker does with SEND, and acknowledges it once more."""
+    topic = _producer(session, command.send).topic
     broker.answer(session, command)
-    position = broker.topics[_producer(session, command.send).topic][-1].place
-    _send_receipt(session, command.send, position)
+    _send_receipt(session, command.send, broker.topics[topic][-1].place)
 
 
 def acknowledge(sequence_id: int) -> Action:

@@ -235,6 +235,7 @@ class TopicProducer:
         self.producer_id = new_producer_id()
         self.name = name
         self.last_sequence_id = -1
+        self._plain_id = -1  # of the last entry that ``plain_entry`` made
         self.last_stored_id = -1
         self.max_message_size_bytes = 0
         self.stored_rows = 0
@@ -325,7 +326,7 @@ class TopicProducer:
         metadata: pb.MessageMetadata | None = None,
         txn: TxnId | None = None,
     ) -> SendFrame:
-        """Make an entry of a message, uncompressed and unchunked.
+        """Make an entry of a message, uncompressed and unchunked, with the next number.
 
         Args:
             message: The bytes.
@@ -335,10 +336,12 @@ class TopicProducer:
         Raises:
             MessageTooLargeError: It does not fit into an entry.
         """
+        # Brokers that deduplicate drop what has no larger number than the last entry.
+        self._plain_id = max(self._plain_id, self.last_sequence_id) + 1
         (frame,) = self.encoder(txn=txn).single(
             metadata or pb.MessageMetadata(),
             message,
-            self.last_sequence_id + 1,
+            self._plain_id,
             time.time_ns() // 1_000_000,
         )
         return frame
