@@ -38,9 +38,11 @@ class RoundTrips:
         self.depth = 0
         self.requests = 0
         self._seen = threading.local()  # how deep what a thread has seen is
-        self._streamed = 0  # the same for permits and entries, entries and receipts
+        # The same for permits and entries, entries and receipts, by thread.
+        self._streamed: dict[int, int] = {}
         self._handshakes: dict[Connection, int] = {}
-        self._sent: dict[int, int] = {}  # depth of what permits or entries will bring
+        # Depth of what permits or entries will bring, by connection and thread.
+        self._sent: dict[tuple[int, int], int] = {}
 
     def patches(self) -> Iterator[Any]:
         """Yield what notes requests, replies, permits, entries and receipts."""
@@ -61,13 +63,17 @@ class RoundTrips:
     def _here(self) -> int:
         return getattr(self._seen, "depth", 0)
 
+    @property
+    def _came(self) -> int:
+        return self._streamed.get(threading.get_ident(), 0)
+
     def _sees(self, depth: int) -> None:
         self._seen.depth = max(self._here, depth)
 
     def _asks(self, pending: Any, connection: Connection, name: str, *_: Any) -> None:
         # Whoever opened a connection, nothing goes there before the handshake is over.
         handshake = self._handshakes.get(connection, 0)
-        pending.depth = max(self._here, self._streamed, handshake) + 1
+        pending.depth = max(self._here, self._came, handshake) + 1
         if name == "CONNECT":
             self._handshakes[connection] = pending.depth
 
@@ -86,11 +92,14 @@ class RoundTrips:
         depth = self._here
 
         def done() -> Any:
+            self._streamed.pop(
+                threading.get_ident(), None
+            )  # of another with its number
             self._sees(depth)
             try:
                 return work(*args)
             finally:
-                future.depth = self._here
+                future.depth = max(self._here, self._came)
 
         future: Any = None
         is_known = threading.Event()
@@ -108,13 +117,14 @@ class RoundTrips:
 
     def _sends(self, connection: Connection, *_: Any) -> None:
         # No permit waits for an entry that other permits bring.
-        depth = self._here + 1
-        self._sent[id(connection)] = max(self._sent.get(id(connection), 0), depth)
+        place = id(connection), threading.get_ident()
+        self._sent[place] = max(self._sent.get(place, 0), self._here + 1)
 
     def _comes(self, connection: Connection, what: Any) -> None:
-        if what:
-            self._streamed = max(self._streamed, self._sent.get(id(connection), 0))
-            self.depth = max(self.depth, self._streamed)
+        for (number, thread), depth in list(self._sent.items()) if what else ():
+            if number == id(connection):
+                self._streamed[thread] = max(self._streamed.get(thread, 0), depth)
+                self.depth = max(self.depth, depth)
 
 
 def _before(owner: type, name: str, note: Callable[..., None]) -> Any:
