@@ -155,7 +155,7 @@ class Admin:
                 f"{topic.full_name}: the admin REST counts {count:,} partitions. No "
                 f"topic has more than {MAX_PARTITIONS:,}."
             )
-        return [topic.partition(n).full_name for n in range(count)] or [topic.full_name]
+        return list(topic.partition_names(range(count))) or [topic.full_name]
 
     def subscriptions(
         self, topic_partitions: Iterable[str]

@@ -559,9 +559,7 @@ def _topic_partitions(cluster: Cluster) -> list[str]:
                 f"{topic.full_name} does not exist", code="TopicNotFound"
             )
         else:
-            names += [topic.partition(n).full_name for n in range(count)] or [
-                topic.full_name
-            ]
+            names += list(topic.partition_names(range(count))) or [topic.full_name]
     return names
 
 

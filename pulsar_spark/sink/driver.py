@@ -503,9 +503,8 @@ class StreamWrite(_Write):
         assert self._progress is not None
         term = self._progress.term
         log = stack.enter_context(Journal(self._pool, self._log_topic))
-        began: list[TaskTransaction] = []
-        together(log.attach_writer, lambda: began.append(self._new_transaction()))
-        (transaction,) = began
+        _, transaction = together(log.attach_writer, self._new_transaction)
+        assert transaction is not None
 
         def announce() -> None:
             transaction.announce(log, task.batch_id, task.number, term)

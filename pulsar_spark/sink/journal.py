@@ -20,7 +20,6 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from pulsar_spark.client.connection import Connection
@@ -110,12 +109,7 @@ class Journal:
         self._is_held = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_held = False
         self.release()
 
@@ -274,7 +268,8 @@ class Journal:
                     _check(group)
                     return result
                 except PulsarSparkError as error:
-                    self._release_reader()
+                    # The producer's broker may have given the topic away: look it up.
+                    self.release()
                     if isinstance(error, TopicNotFoundError) and not is_created:
                         is_created = True
                         self._producers()

@@ -460,6 +460,19 @@ class TestHeld:
             assert messages(journal) == [b"b"]
         other_pool.close()
 
+    def test_the_topic_moves_meanwhile(
+        self, scripted: ScriptedBroker, journal: Journal
+    ) -> None:
+        """Where the producer was is no place to subscribe any more: it is looked up."""
+        with journal:
+            journal.append(b"a")
+            scripted.script("SUBSCRIBE", refuse("ServiceNotReady"))
+            before = scripted.requests["LOOKUP"]
+            assert messages(journal) == [b"a"]
+            assert scripted.requests["LOOKUP"] > before
+            journal.append(b"b")
+        assert messages(journal) == [b"a", b"b"]
+
     def test_another_reads_it_now(
         self, scripted: ScriptedBroker, journal: Journal
     ) -> None:

@@ -514,7 +514,7 @@ class Producers:
     def _requests_to_close(
         self, producers: Iterable[TopicProducer]
     ) -> tuple[dict[str, Connection], dict[str, Request[pb.CommandSuccess]]]:
-        """Return CLOSE_PRODUCER for attached producers, and where to send it."""
+        """Return connection and CLOSE_PRODUCER of attached producers, by topic."""
         connections = {}
         requests = {}
         for producer in producers:

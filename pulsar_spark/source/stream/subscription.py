@@ -20,13 +20,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pulsar_spark.client.connection import Connection, Pending
+from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.peek import entry_of
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import read_positions
-from pulsar_spark.client.requests import gather, send_all
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -76,10 +75,6 @@ _FORGET_S = 0.1
 
 #: Longest time for tries to delete a subscription when a query stops, in seconds.
 _DELETE_TIMEOUT_S = 5.0
-
-
-#: Acknowledgements on their way, by topic partition: how far, and the answer to come.
-_Sent = dict[str, tuple[MessageId, Pending[pb.CommandAckResponse] | PulsarSparkError]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +199,7 @@ class Subscription:
 
     def acknowledge(self, read: Mapping[str, LastRead]) -> None:
         """Acknowledge what was read where that can be done at once."""
-        _, sent = self._acknowledge(read, [t for t in read if t in self._group.members])
-        self._settle(sent)
+        self._acknowledge(read, [t for t in read if t in self._group.members])
 
     def waiting(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the number of entries after each cursor, where brokers tell."""
@@ -382,11 +376,11 @@ class Subscription:
         standings: dict[str, CursorStatus] = {}
         behind = topics
         for _ in range(_ACK_TRIES):
-            to_acknowledge, sent = self._acknowledge(read, behind)
+            replies: dict[str, pb.CommandGetLastMessageIdResponse] = {}
             # Brokers take both in this order. Where one answers before it is done with
             # the first, that is asked for, and looked at, once more.
-            replies = self._group.step(lambda member: member.get_last(), behind)
-            self._settle(sent)
+            ask = partial(self._ask_last, behind, replies)
+            to_acknowledge = self._acknowledge(read, behind, meanwhile=ask)
             for topic, reply in replies.items():
                 positions = read_positions(reply)
                 is_kept = self._durable and topic not in self._unchecked
@@ -518,15 +512,29 @@ class Subscription:
 
     # -- acknowledgements --------------------------------------------------------------
 
+    def _ask_last(
+        self, topics: list[str], replies: dict[str, pb.CommandGetLastMessageIdResponse]
+    ) -> None:
+        """Add what brokers say of cursors and ends to the replies."""
+        replies.update(self._group.step(lambda member: member.get_last(), topics))
+
     def _acknowledge(
-        self, read: Mapping[str, LastRead], topics: Iterable[str]
-    ) -> tuple[dict[str, MessageId], _Sent]:
+        self,
+        read: Mapping[str, LastRead],
+        topics: Iterable[str],
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> dict[str, MessageId]:
         """Acknowledge what was read, as far as no open message begins there.
+
+        Args:
+            read: The last position read of each topic partition.
+            topics: Those to acknowledge.
+            meanwhile: Called after all acknowledgements were sent.
 
         Returns:
             How far each topic partition is to be acknowledged, whether or not it was
-            now; those for which that is unknown for now are left out. And what was
-            sent, for `_settle`.
+            now; those for which that is unknown for now are left out.
         """
         members = self._group.members
         to_acknowledge = {
@@ -557,22 +565,18 @@ class Subscription:
                 for topic, limit in limits.items()
                 if limit.position > done[topic].position
             }
-        requests = {t: members[t].acknowledge(limit) for t, limit in due.items()}
-        connections = {topic: members[topic].connection for topic in requests}
-        sent = send_all(connections, requests)
-        return to_acknowledge, {t: (due[t], answer) for t, answer in sent.items()}
-
-    def _settle(self, sent: _Sent) -> None:
-        """Wait for the answers to acknowledgements, and note what was done."""
-        answers = gather(
-            {topic: answer for topic, (_, answer) in sent.items()}, _ACK_TIMEOUT_S
+        replies = self._group.ask(
+            lambda member: member.acknowledge(due[member.topic]),
+            due,
+            timeout_s=_ACK_TIMEOUT_S,
+            meanwhile=meanwhile,
         )
-        for topic, reply in answers.items():
-            member = self._group.members.get(topic)
+        for topic, reply in replies.items():
             if isinstance(reply, PulsarSparkError):
                 logger.debug("%s: acknowledgement failed: %s", topic, reply)
-            elif member is not None:
-                member.acknowledged = sent[topic][0]
+            elif topic in members:  # not dropped meanwhile
+                members[topic].acknowledged = due[topic]
+        return to_acknowledge
 
     def _warn_behind(self, read: Mapping[str, MessageId]) -> None:
         # Once for each topic partition, or the log would be full of them.
