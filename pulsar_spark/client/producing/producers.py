@@ -331,8 +331,13 @@ class Producers:
 
         Raises:
             PulsarSparkError: As ``send``.
+            InDoubtError: Nothing tells whether a row in chunks is whole.
         """
         self._await(lambda: self._shared.in_flight_bytes == 0, 0)
+        with self._final_errors():
+            for producer in self._producers.values():
+                if producer.chunks.are_unsettled:
+                    raise producer.half_a_row()
 
     def close(self) -> None:
         """Detach. Entries in flight are given up, unless they were flushed.

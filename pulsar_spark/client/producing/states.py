@@ -110,9 +110,13 @@ class Chunks:
     A topic that is loaded has a new ledger. So the broker is believed if what is sent
     again goes to the ledger that the last receipt before had named. Which chunk it says
     it had is not known: this receipt comes ahead of those of entries to be stored.
+    Where all that was sent again had been stored, the next new entry names the ledger.
 
     Attributes:
         are_left: Whether the last receipt was for a chunk, with more of them to come.
+        are_in_doubt: Whether the topic was loaded again, so that a row may lack a
+            chunk.
+        are_unsettled: Whether no receipt since then names a ledger.
     """
 
     def __init__(self) -> None:
@@ -121,8 +125,9 @@ class Chunks:
         self._ledger_before = -1  # -1: none is known
         self._is_same = False
         self._is_another = False
-        self._was_had = False
         self.are_left = False
+        self.are_in_doubt = False
+        self.are_unsettled = False
 
     def attach(self, pending: Sequence[SendFrame], last: Receipt | None) -> None:
         """Take in that what has no receipt will be sent again."""
@@ -144,20 +149,13 @@ class Chunks:
         if not frame.rows:
             self._number = frame.sequence_id
         if receipt.entry_id < 0:
-            self._was_had |= frame.sequence_id == self._number
+            self.are_unsettled |= frame.sequence_id == self._number
         elif receipt.ledger_id == self._ledger_before:
             self._is_same = True
         else:
             self._is_another = True
-
-    def are_in_doubt(self, pending: Sequence[SendFrame]) -> bool:
-        """Return whether a row may lack a chunk. As long as that may show, it waits."""
-        if not self._was_had:
-            return False
-        if self._is_another or not (self._is_same or pending):
-            return True
-        self._was_had = not self._is_same
-        return False
+        self.are_in_doubt |= self.are_unsettled and self._is_another
+        self.are_unsettled &= not self._is_same
 
 
 class Shared:
@@ -458,6 +456,18 @@ class TopicProducer:
             del self._shared.resending[self]
         return taken
 
+    def half_a_row(self) -> InDoubtError:
+        """Return the error for a row that may lack a chunk."""
+        return InDoubtError(
+            "a connection broke or the topic moved while a row in chunks was sent, and "
+            "the broker has dropped a chunk as one that it had. With "
+            "deduplication it does that also if it had only some of the others, so "
+            "nobody can tell whether the row is whole, and the task has to run again: "
+            "allow that by `spark.task.maxFailures`.",
+            topic_partition=self.topic,
+            rows=1,
+        )
+
     def drop_pending(self) -> int:
         """Give up entries without a receipt; return their number of rows."""
         with self._shared.changed:
@@ -565,19 +575,8 @@ class Attachment:
                 producer.last_receipt = receipt
                 producer.stored_rows += frame.rows
                 producer.stored_bytes += size_bytes
-        if producer.chunks.are_in_doubt(producer.pending or producer.unsent):
-            self._shared.fatal = self._shared.fatal or self._half_a_row()
-
-    def _half_a_row(self) -> InDoubtError:
-        return InDoubtError(
-            "a connection broke or the topic moved while a row in chunks was sent, and "
-            "the broker has dropped a chunk as one that it had. With "
-            "deduplication it does that also if it had only some of the others, so "
-            "nobody can tell whether the row is whole, and the task has to run again: "
-            "allow that by `spark.task.maxFailures`.",
-            topic_partition=self._producer.topic,
-            rows=1,
-        )
+        if producer.chunks.are_in_doubt:
+            self._shared.fatal = self._shared.fatal or producer.half_a_row()
 
     def refused(self, refusal: SendRefused, error: BrokerError) -> None:
         """Note a refused entry; the entries behind may be refused, too."""

@@ -352,6 +352,33 @@ class TestSending:
         assert producer.stored_rows == 1
         assert b"".join(values(scripted)) == b"y" * 1000
 
+    @pytest.mark.parametrize("is_followed", [True, False])
+    def test_all_of_a_row_in_chunks_was_stored_and_no_receipt_came(
+        self, scripted: ScriptedBroker, producers: Producers, is_followed: bool
+    ) -> None:
+        """The next row's ledger tells that it is whole. At the end nothing does."""
+        scripted.deduplicates = True
+        producer = producers.get(TOPIC)
+        store(producers, b"a")
+        encoder = EntryEncoder(
+            producer.producer_id, producer.name, 200_000, chunk_bytes=300
+        )
+        *chunks, last = encoder.single(pb.MessageMetadata(), b"y" * 1000, 1, 1)
+        for frame in chunks:
+            producers.send(producer, frame)
+        producers.flush()
+        scripted.script("SEND", usual_then_cut)
+        producers.send(producer, last)
+        wait_until(lambda: producer.state is not producer_state.State.ATTACHED)
+        if is_followed:
+            send(producers, b"b", first=2)
+            producers.flush()
+        else:
+            with pytest.raises(InDoubtError, match="whether the row is whole"):
+                producers.flush()
+        assert b"".join(values(scripted)) == b"a" + b"y" * 1000 + b"b" * is_followed
+        assert producer.duplicate_rows == 1
+
     def test_what_the_broker_had_is_counted_apart(
         self, scripted: ScriptedBroker, attach: Callable[..., Producers]
     ) -> None:

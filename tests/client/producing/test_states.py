@@ -342,7 +342,29 @@ def test_a_chunk_that_the_broker_had(
     for one in receipts_of_row(*ledger_ids):
         attachment.receipts([one])
     assert not producer.pending
+    # Nothing follows: a flush fails where no receipt names a ledger.
+    is_unsettled = producer.chunks.are_unsettled
+    assert (isinstance(shared.fatal, InDoubtError) or is_unsettled) is in_doubt
+
+
+@pytest.mark.parametrize(("ledger_id", "in_doubt"), [(7, False), (8, True)])
+def test_a_row_of_which_the_broker_had_all(
+    shared: Shared, producer: TopicProducer, ledger_id: int, in_doubt: bool
+) -> None:
+    """The next new row tells, also where nothing is in flight for a while."""
+    attachment = attach(producer)
+    sent(producer, shared, 0)
+    attachment.receipts([receipt(0)])
+    row_in_chunks(producer, 1)
+    attachment.closed(None)
+    attachment = attach(producer)
+    attachment.receipts(receipts_of_row(HAD, HAD, HAD))
+    assert shared.fatal is None
+    assert producer.chunks.are_unsettled
+    sent(producer, shared, 2)
+    attachment.receipts([Receipt(2, 2, ledger_id, 9)])
     assert isinstance(shared.fatal, InDoubtError) is in_doubt
+    assert producer.chunks.are_unsettled is in_doubt
 
 
 @pytest.mark.parametrize(("ledger_id", "in_doubt"), [(7, False), (8, True)])
