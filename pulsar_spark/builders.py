@@ -240,6 +240,10 @@ class ReadOptions(ClientOptions):
     """Time between two looks for new partitions, and for new topics of a
     `topicsPattern`, in milliseconds; 0 for a look at every planning. Default: 10000.
     For: stream read."""
+    order_by_key: bool | None = _named("orderByKey")
+    """Whether rows of a key come in their order from scalable topics: a segment is read
+    only after those that it was made of, in a later micro-batch. False reads all
+    segments at once. Default: true. For: stream read."""
     lag_age_interval_ms: int | None = _named("lagAgeIntervalMs")
     """Time between two looks at the first unread entries of up to 64 topic partitions,
     in turn, to show in the lag how old they are, in milliseconds; 0 for no ages. Where

@@ -313,27 +313,32 @@ class TopicMigratedError(BrokerError):
 
 
 class ScalableTopicError(PulsarSparkError):
-    """The topic was made a scalable topic of Pulsar 5.
+    """A scalable topic of Pulsar 5 where that cannot be.
 
-    Its old name keeps the rows from before the migration and gets no further rows.
-    Reading or writing the scalable topic is not supported yet.
+    Writes to scalable topics are not supported yet. That includes topics that were
+    migrated to scalable ones: their old names take no further rows. Brokers before
+    Pulsar 5 have no scalable topics.
 
-    Cure: Read and write the new name in the message with a client that knows scalable
-    topics.
+    Cure: Write with a client that knows scalable topics, or name an ordinary topic.
 
     Attributes:
-        topic: The old name.
-        scalable_topic: The new name, ``topic://tenant/namespace/name``.
+        topic: The topic that was named.
+        scalable_topic: Its full name, ``topic://tenant/namespace/name``.
     """
 
     condition = "PULSAR_SCALABLE_TOPIC"
 
-    def __init__(self, topic: str, scalable_topic: str) -> None:
+    def __init__(self, topic: str, scalable_topic: str, message: str = "") -> None:
+        what = (
+            f"{topic} is a scalable topic of Pulsar 5."
+            if topic == scalable_topic
+            else f"{topic} was migrated to the scalable topic {scalable_topic} of "
+            "Pulsar 5, and takes no further rows."
+        )
         super().__init__(
-            f"{topic} was migrated to the scalable topic {scalable_topic} of Pulsar 5. "
-            "The old name keeps the rows from before the migration and gets no further "
-            "rows. This connector does not read or write scalable topics yet: use a "
-            f"client that does, on {scalable_topic}."
+            message
+            or f"{what} This connector does not write to scalable topics yet: "
+            "use a client that does."
         )
         self.topic = topic
         self.scalable_topic = scalable_topic

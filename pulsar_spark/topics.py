@@ -7,8 +7,13 @@
                  tenant namespace local name
                                  base   suffix
 
+    segment://public/default/events/0000-7fff-4        a part of topic://.../events
+              tenant namespace local name
+                               base   hashes and id
+
 A short name ``events`` means ``persistent://public/default/events``. The rules are
-those of the Java client's ``TopicName``.
+those of the Java client's ``TopicName``. Scalable topics, ``topic://``, and their
+segments are of Pulsar 5 (PIP-460).
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from dataclasses import dataclass
 from functools import total_ordering
 
 from pulsar_spark.errors import OptionError
-from spark_topics.text import is_unicode
+from spark_topics.text import is_unicode, shorten
 
 PARTITION_SUFFIX = "-partition-"
 DEFAULT_TENANT = "public"
@@ -34,8 +39,12 @@ MAX_PARTITIONS = 100_000
 
 _SCHEME = "persistent://"
 _NON_PERSISTENT_SCHEME = "non-persistent://"
-#: Of scalable topics, which Pulsar 5 has, and of their parts.
-_SCALABLE_SCHEMES = ("topic://", "segment://")
+#: Of scalable topics.
+SCALABLE_SCHEME = "topic://"
+#: Of their parts.
+SEGMENT_SCHEME = "segment://"
+#: First and last hash of the keys of a segment, and its number in the topic.
+_SEGMENT = re.compile(r"([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]{0,17})", re.ASCII)
 _NAMESPACE_PART = re.compile(r"[-=:.\w]+", re.ASCII)
 # What means the same to Java, to RE2 and to Python, but that a dot may match less in
 # Java: plain characters, dots and classes without "^", each perhaps with one of * + ?
@@ -48,14 +57,15 @@ _IN_COMMON = re.compile(
 _MAX_PARTITION = 2**31 - 1
 _MOST_DIGITS = len(str(_MAX_PARTITION))
 _FORMS = (
-    'Write "topic", "tenant/namespace/topic" or "persistent://tenant/namespace/topic".'
+    'Write "topic", "tenant/namespace/topic" or "persistent://tenant/namespace/topic";'
+    ' "topic://tenant/namespace/topic" for a scalable topic of Pulsar 5.'
 )
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class TopicName:
-    """The name of a persistent topic, or of a partition.
+    """The name of a persistent or scalable topic, of a partition or a segment.
 
     Names sort naturally: partition 2 comes before partition 10.
 
@@ -63,43 +73,59 @@ class TopicName:
         tenant: The tenant.
         namespace: The namespace without its tenant. For a legacy (v1) name
             ``tenant/cluster/ns/topic`` this is ``cluster/ns``.
-        local_name: What follows the namespace, partition suffix included.
+        local_name: What follows the namespace, the suffix of a partition or what names
+            a segment included.
+        scheme: With which the full name begins: ``persistent://``, ``topic://`` or
+            ``segment://``.
     """
 
     tenant: str
     namespace: str
     local_name: str
+    scheme: str = _SCHEME
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
         """Read a name in any form.
 
         Args:
-            text: ``t``, ``tenant/ns/t`` or ``persistent://tenant/ns/t``. Legacy names
-                with a cluster are accepted in the full form only, as in Java.
+            text: ``t``, ``tenant/ns/t``, or a name with its scheme. Legacy names with a
+                cluster are accepted after ``persistent://`` only, as in Java.
 
         Raises:
             OptionError: The text is no topic name, or names a non-persistent topic.
         """
-        name = text.strip()
-        full, name = _without_scheme(name)
-        parts = name.split("/", 3) if full else name.split("/")
-        if not full and len(parts) == 1:
+        scheme, name = _without_scheme(text.strip())
+        most_parts = 4 if scheme == _SCHEME else 3
+        parts = name.split("/", most_parts - 1) if scheme else name.split("/")
+        if not scheme and len(parts) == 1:
             parts = [DEFAULT_TENANT, DEFAULT_NAMESPACE, name]
         *namespace_parts, local_name = parts
         if (
-            len(parts) not in ((3, 4) if full else (3,))
+            not 3 <= len(parts) <= (most_parts if scheme else 3)
             or not local_name
             or not all(map(_NAMESPACE_PART.fullmatch, namespace_parts))
             or not is_unicode(name)
+            or (scheme == SCALABLE_SCHEME and "/" in local_name)
+            or (scheme == SEGMENT_SCHEME and _split_segment(local_name)[1] is None)
         ):
             raise OptionError(f"{text!r} is not a topic name. {_FORMS}")
-        return cls(parts[0], "/".join(parts[1:-1]), local_name)
+        return cls(parts[0], "/".join(parts[1:-1]), local_name, scheme or _SCHEME)
 
     @property
     def full_name(self) -> str:
         """Return ``persistent://tenant/namespace/local_name``, as brokers print."""
-        return f"{_SCHEME}{self.tenant}/{self.namespace}/{self.local_name}"
+        return f"{self.scheme}{self.tenant}/{self.namespace}/{self.local_name}"
+
+    @property
+    def is_scalable(self) -> bool:
+        """Return whether the topic is a scalable one, or a segment of such a topic."""
+        return self.scheme != _SCHEME
+
+    @property
+    def is_segment(self) -> bool:
+        """Return whether this names a segment."""
+        return self.scheme == SEGMENT_SCHEME
 
     @property
     def namespace_name(self) -> str:
@@ -108,14 +134,53 @@ class TopicName:
 
     @property
     def partition_index(self) -> int | None:
-        """Return the number after the last ``-partition-``, None for a whole topic."""
-        return _split_partition(self.local_name)[1]
+        """Return the number after the last ``-partition-``, None for a whole topic.
+
+        That of a segment is its id.
+        """
+        return self._split()[1]
 
     @property
     def base(self) -> TopicName:
-        """Return the partitioned topic of a partition; else the topic itself."""
-        base, index = _split_partition(self.local_name)
-        return self if index is None else TopicName(self.tenant, self.namespace, base)
+        """Return the topic of a partition or segment; else the topic itself."""
+        base, index = self._split()
+        if index is None:
+            return self
+        scheme = SCALABLE_SCHEME if self.is_segment else self.scheme
+        return TopicName(self.tenant, self.namespace, base, scheme)
+
+    @property
+    def common_name(self) -> str:
+        """Return the full name as of an ordinary topic, without a partition.
+
+        No ordinary topic has the name of a scalable one, and brokers keep the schemas
+        of both kinds under the same name.
+        """
+        base = self.base.local_name
+        return f"{_SCHEME}{self.tenant}/{self.namespace}/{base}"
+
+    @property
+    def scalable_name(self) -> str:
+        """Return the full name as of a scalable topic, without a segment."""
+        base = self.base.local_name
+        return f"{SCALABLE_SCHEME}{self.tenant}/{self.namespace}/{base}"
+
+    @property
+    def key(self) -> str:
+        """Return what tells a partition or segment from others of its topic.
+
+        In JSON by topic, this is the key below the topic: ``3``, ``0000-7fff-4``.
+        """
+        if self.is_segment:
+            return self.local_name.rpartition("/")[2]
+        return "" if self.partition_index is None else str(self.partition_index)
+
+    def _split(self) -> tuple[str, int | None]:
+        if self.is_segment:
+            return _split_segment(self.local_name)
+        if self.is_scalable:
+            return self.local_name, None
+        return _split_partition(self.local_name)
 
     @property
     def is_system_topic(self) -> bool:
@@ -140,6 +205,26 @@ class TopicName:
         for index in indices:
             yield f"{full_name}{_partition_suffix(index)}"
 
+    def names_below(self, keys: Iterable[str]) -> Iterator[str]:
+        """Yield the full names of partitions or segments, by their keys.
+
+        Raises:
+            ValueError: No partition or segment has such a key.
+        """
+        if not self.is_scalable:
+            yield from self.partition_names(map(int, keys))
+            return
+        beginning = SEGMENT_SCHEME + self.full_name.removeprefix(self.scheme)
+        for key in keys:
+            if not _SEGMENT.fullmatch(key):
+                raise ValueError(f"{shorten(key)} is no segment such as 0000-7fff-4")
+            yield f"{beginning}/{key}"
+
+    def segment(self, hash_start: int, hash_end: int, segment_id: int) -> TopicName:
+        """Name a segment of this scalable topic."""
+        local_name = f"{self.local_name}/{hash_start:04x}-{hash_end:04x}-{segment_id}"
+        return TopicName(self.tenant, self.namespace, local_name, SEGMENT_SCHEME)
+
     def __str__(self) -> str:
         return self.full_name
 
@@ -148,13 +233,14 @@ class TopicName:
             return NotImplemented
         return self.sort_key() < other.sort_key()
 
-    def sort_key(self) -> tuple[str, str, str, int]:
-        """Return tenant, namespace, base and partition, by which topics are in order.
+    def sort_key(self) -> tuple[str, str, str, str, int]:
+        """Return tenant, namespace, base, scheme and partition: the order of topics.
 
         The partition is -1 for a whole topic, which comes right before its partitions.
         """
-        base, index = _split_partition(self.local_name)
-        return self.tenant, self.namespace, base, -1 if index is None else index
+        base, index = self._split()
+        number = -1 if index is None else index
+        return self.tenant, self.namespace, base, self.scheme, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +311,9 @@ def compile_topics_pattern(
         OptionError: The namespace is not literal, or the expression is not valid.
     """
     pattern = text.strip()
-    full, rest = _without_scheme(pattern.removeprefix("^"), option=option)
+    scheme, rest = _without_scheme(pattern.removeprefix("^"), option=option)
     parts = rest.split("/", 2)
-    if len(parts) == 1 and not full:
+    if len(parts) == 1 and not scheme:
         # The "^" of a short pattern stays in the expression, where it does no harm.
         parts = [DEFAULT_TENANT, DEFAULT_NAMESPACE, pattern]
     if len(parts) != 3 or not parts[2] or "" in parts:
@@ -257,6 +343,25 @@ def topic_of(topic_partition: str) -> str:
     return TopicName.parse(topic_partition).base.full_name
 
 
+def topic_column(topic_partition: str) -> str:
+    """Return what the column ``__topic`` has for rows of a topic partition.
+
+    The full name of the topic partition; for a segment, the full name of its topic.
+    """
+    if not topic_partition.startswith(SEGMENT_SCHEME):
+        return topic_partition
+    return topic_of(topic_partition)
+
+
+def schema_topic(topic_partition: str) -> str:
+    """Return the full name under which the schemas of a topic partition are kept.
+
+    Raises:
+        OptionError: The text is not the name of a topic.
+    """
+    return TopicName.parse(topic_partition).common_name
+
+
 def _compile(expression: str, text: str, *, option: str) -> re.Pattern[str]:
     try:
         return re.compile(expression)
@@ -271,25 +376,20 @@ def _compile(expression: str, text: str, *, option: str) -> re.Pattern[str]:
     )
 
 
-def _without_scheme(name: str, *, option: str = "") -> tuple[bool, str]:
-    """Return whether a name has the scheme ``persistent://``, and the rest."""
+def _without_scheme(name: str, *, option: str = "") -> tuple[str, str]:
+    """Return the scheme of a name, "" for none, and the rest."""
     where = f"{option}: " if option else ""
     if name.startswith(_NON_PERSISTENT_SCHEME):
         raise OptionError(
             f"{where}{name!r} is a non-persistent topic, which keeps nothing to read."
             " Name a persistent topic."
         )
-    if name.startswith(_SCALABLE_SCHEMES):
-        raise OptionError(
-            f"{where}{name!r} is a scalable topic of Pulsar 5, which this connector"
-            " cannot read or write yet: its parts are not those of a partitioned topic."
-            " Name a persistent topic."
-        )
-    if name.startswith(_SCHEME):
-        return True, name.removeprefix(_SCHEME)
+    for scheme in (_SCHEME, SEGMENT_SCHEME, SCALABLE_SCHEME):
+        if name.startswith(scheme):
+            return scheme, name.removeprefix(scheme)
     if "://" in name:
         raise OptionError(f"{where}{name!r} is not a topic name. {_FORMS}")
-    return False, name
+    return "", name
 
 
 def _partition_suffix(index: int) -> str:
@@ -306,3 +406,10 @@ def _split_partition(local_name: str) -> tuple[str, int | None]:
         if str(index) == digits and index <= _MAX_PARTITION:
             return base, index
     return local_name, None
+
+
+def _split_segment(local_name: str) -> tuple[str, int | None]:
+    base, _, key = local_name.rpartition("/")
+    match = _SEGMENT.fullmatch(key)
+    is_named = match and base and "/" not in base
+    return (base, int(match[3])) if match and is_named else (local_name, None)

@@ -249,6 +249,7 @@ LAYERS = {
         ("google", "crc32c"),
         _NETWORK + _CLOCK,
     ),
+    "wire.layout": Layer(("errors", "topics", "wire"), (), _NETWORK + _CLOCK),
     "wire.frames": Layer(
         ("errors", "loops.memory", "loops.deliveries"), ("crc32c",), _NETWORK + _CLOCK
     ),
@@ -403,6 +404,7 @@ LAYERS = {
     "source.read.task": Layer(
         (
             "system",
+            "topics",
             "statistics",
             "options",
             "loops",

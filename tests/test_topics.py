@@ -16,6 +16,7 @@ from pulsar_spark.topics import (
     TopicName,
     TopicsPattern,
     compile_topics_pattern,
+    topic_column,
     topic_of,
 )
 
@@ -382,15 +383,77 @@ def test_brokers_leave_out_no_topic_that_matches(text: str, name: str) -> None:
             assert re.fullmatch(pattern.for_brokers, topic)
 
 
-@pytest.mark.parametrize("name", ["topic://public/default/t", "segment://a/b/t/0-1"])
-def test_scalable_topics(name: str) -> None:
-    """Those of Pulsar 5 are known by name, and a pattern does not match them."""
-    with pytest.raises(OptionError, match="is a scalable topic of Pulsar 5") as caught:
-        TopicName.parse(name)
-    assert name in str(caught.value)
-    with pytest.raises(OptionError, match=r"topicsPattern: .*scalable topic"):
-        compile_topics_pattern(name)
-    assert not compile_topics_pattern(".*").matches(name)
+SEGMENT = "segment://public/default/t/0000-7fff-12"
+
+
+def test_scalable_topics() -> None:
+    """Those of Pulsar 5, and their segments, have a scheme of their own."""
+    topic = TopicName.parse("topic://public/default/t")
+    segment = TopicName.parse(SEGMENT)
+    assert (topic.is_scalable, topic.is_segment, topic.partition_index) == (
+        True,
+        False,
+        None,
+    )
+    assert (segment.partition_index, segment.key) == (12, "0000-7fff-12")
+    assert segment.base == topic
+    assert topic.segment(0, 0x7FFF, 12) == segment
+    assert list(topic.names_below(["0000-7fff-12"])) == [SEGMENT]
+    assert topic.full_name == "topic://public/default/t"
+    ordinary = TopicName.parse("t-partition-3")
+    for name in (topic, segment, ordinary):
+        assert name.common_name == "persistent://public/default/t"
+        assert name.scalable_name == "topic://public/default/t"
+    # Only ordinary topics have partitions.
+    name = TopicName.parse("topic://public/default/t-partition-3")
+    assert name.partition_index is None
+    assert (topic_column(SEGMENT), topic_column(ordinary.full_name)) == (
+        "topic://public/default/t",
+        "persistent://public/default/t-partition-3",
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "topic://t",
+        "topic://a/b/c/d",
+        "segment://a/b/t",
+        "segment://a/b/t/0-1-0",
+        "segment://a/b/t/0000-FFFF-0",
+        "segment://a/b/t/0000-ffff-00",
+        "segment://a/b/0000-ffff-0",
+    ],
+)
+def test_malformed_names_of_scalable_topics(text: str) -> None:
+    """A segment is named as brokers name it."""
+    with pytest.raises(OptionError, match="is not a topic name"):
+        TopicName.parse(text)
+
+
+def test_segments_in_order() -> None:
+    """By their ids, behind the partitions that a topic had before it was migrated."""
+    names = [
+        TopicName.parse(text)
+        for text in (
+            "persistent://public/default/t",
+            "t-partition-0",
+            "t-partition-11",
+            "segment://public/default/t/8000-ffff-2",
+            SEGMENT,
+            "topic://public/default/t",
+        )
+    ]
+    assert sorted(names[3:] + names[:3]) == names
+
+
+def test_a_pattern_matches_scalable_topics() -> None:
+    """By the same part of the name, with or without a scheme."""
+    for text in ("t", "topic://public/default/t", "persistent://public/default/t"):
+        pattern = compile_topics_pattern(text)
+        assert pattern.matches("topic://public/default/t")
+        assert pattern.matches(SEGMENT)
+        assert not pattern.matches("topic://public/default/tt")
 
 
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.DOTALL)

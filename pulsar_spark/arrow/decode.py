@@ -76,6 +76,7 @@ class RecordBatchBuilder:
         mode: What becomes of rows whose value is bad.
         corrupt_record: Column with the bytes of such a value, STRING or BINARY; "" for
             none.
+        topic: What the column ``__topic`` has; "" for the topic partition.
     """
 
     def __init__(
@@ -90,13 +91,14 @@ class RecordBatchBuilder:
         values: ValueDecoder | None = None,
         mode: Mode = Mode.FAILFAST,
         corrupt_record: str = "",
+        topic: str = "",
     ) -> None:
         self.schema = schema
         self._mode = mode
         self._corrupt_record = corrupt_record
         self._is_warned = False
         self._topic_partition = topic_partition
-        origin = Origin(topic_partition, partition)
+        origin = Origin(topic or topic_partition, partition)
         decoder = RawDecoder() if values is None else values
         made = {*decoder.columns, corrupt_record}
         from_source = [name for name in schema.names if name not in made]

@@ -177,7 +177,7 @@ def _broker_publish_time(entry: Entry) -> int | None:
 #: The source of each column but those of the value, which a ``ValueDecoder`` makes.
 COLUMN_SOURCES: Mapping[str, ColumnSource] = {
     "__key": of_messages(_keys, "keys"),
-    "__topic": of_origin(lambda origin: origin.topic_partition),
+    "__topic": of_origin(lambda origin: origin.topic),
     "__messageId": ColumnSource(
         lambda type_, origin: MessageIdCollector(type_, origin.partition)
     ),

@@ -39,11 +39,11 @@ class Origin(NamedTuple):
     """Where entries were read.
 
     Attributes:
-        topic_partition: Full name of the topic partition.
+        topic: Full name of the topic partition; of a segment, that of its topic.
         partition: Its number; -1 where the topic is not partitioned.
     """
 
-    topic_partition: str
+    topic: str
     partition: int
 
 

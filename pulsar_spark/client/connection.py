@@ -58,7 +58,7 @@ from pulsar_spark.wire.protocol import (
     SendRefused,
     TopicMigrated,
 )
-from pulsar_spark.wire.refusals import has_too_many_consumers, names_scalable_topic
+from pulsar_spark.wire.refusals import has_too_many_consumers
 from spark_topics.client.transport import Transport
 
 T = TypeVar("T")
@@ -838,13 +838,7 @@ def refusal_error(
     sentence = foreign_text(refusal.message)
     text = f"The broker {broker} answered {refusal.code}: {sentence}"
     retriable = None
-    if names_scalable_topic(sentence):
-        text = (
-            f"{text.rstrip('. ')}. The topic has become a scalable one, of Pulsar 5,"
-            " which this connector cannot read or write yet."
-        )
-        retriable = False
-    elif has_too_many_consumers(sentence):
+    if has_too_many_consumers(sentence):
         text = (
             f"{text.rstrip('. ')}. Raise `maxConsumers`, or the limit of each"
             " subscription: a stream has two consumers on each topic partition that it"

@@ -20,6 +20,7 @@ from pulsar_spark.errors import (
     PulsarSparkError,
     TransportError,
 )
+from pulsar_spark.message_id import TopicPositions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ReplyT, Request, SubscribeRequest
@@ -49,7 +50,12 @@ class TopicConsumer:
         self.connection.detach(self.consumer_id)
         self.is_open = True
         self.consumer_id = self.connection.attach(self)
-        return commands.subscribe(self.topic, self.consumer_id, how)
+        return commands.subscribe(
+            self.topic,
+            self.consumer_id,
+            how,
+            stands_migration=self.connection.supports_scalable_topics,
+        )
 
     def seek(self, time_ms: int) -> Request[pb.CommandSuccess]:
         """Build SEEK to a publish time."""
@@ -230,3 +236,12 @@ class ConsumerSet(Generic[C]):
         """Return what has failed since the last time."""
         failures, self.failures = self.failures, {}
         return failures
+
+
+def read_positions(reply: pb.CommandGetLastMessageIdResponse) -> TopicPositions:
+    """Return the positions of a consumer and its topic partition."""
+    last = commands.from_message_id_data(reply.last_message_id)
+    before = commands.from_message_id_data(reply.consumer_mark_delete_position)
+    # An empty or fully trimmed topic answers -1:-1; a ledger that holds nothing that
+    # can be delivered answers with its entry -1.
+    return TopicPositions(before, last if last.entry_id >= 0 else None)

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pulsar_spark.client.connection import Connection, Pending
+from pulsar_spark.client.consumers import read_positions
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
-from pulsar_spark.client.positions import read_positions
 from pulsar_spark.errors import (
     BrokerError,
     CorruptEntryError,
@@ -481,7 +481,12 @@ class EntryReader:
             rollback_s=self._rollback_s if by_time else None,
             properties=self.settings.properties,
         )
-        request = commands.subscribe(self.topic_partition, consumer.consumer_id, how)
+        request = commands.subscribe(
+            self.topic_partition,
+            consumer.consumer_id,
+            how,
+            stands_migration=consumer.stands_migration,
+        )
         return _Opening(consumer, None if by_time else start, consumer.request(request))
 
     def _finish(self, opening: _Opening) -> None:
@@ -527,12 +532,14 @@ class _Consumer:
 
     Attributes:
         consumer_id: Its number on the connection.
+        stands_migration: As ``commands.subscribe`` has it.
     """
 
     def __init__(
         self, connection: Connection, timeout_s: float, max_queued_bytes: int
     ) -> None:
         self._connection = connection
+        self.stands_migration = connection.supports_scalable_topics
         self._timeout_s = timeout_s
         self._max_queued_bytes = max_queued_bytes
         self._changed = threading.Condition()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool, normal_address
@@ -28,16 +28,20 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     foreign_text,
 )
-from pulsar_spark.topics import MAX_PARTITIONS, TopicName
+from pulsar_spark.topics import MAX_PARTITIONS, SCALABLE_SCHEME, TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ReplyT, Request
+from pulsar_spark.wire.layout import Layout, layout_of
 from spark_topics.client.retry import Retry, ask_all
 
 K = TypeVar("K")
 
 _SCHEME = "pulsar://"
 _TLS_SCHEME = "pulsar+ssl://"
+
+#: What brokers answer that have no scalable topic of the name.
+_NO_LAYOUT = ("TopicNotFound", "NotAllowedError", "InvalidTopicName")
 
 
 class TopicLookup:
@@ -47,6 +51,10 @@ class TopicLookup:
         pool: The cluster's connections.
         patience_s: How long to go on without a single answer, in seconds; by default
             as long as a lookup may take.
+
+    Attributes:
+        layouts: The layout of each scalable topic, by its full name, as it was seen
+            last.
     """
 
     def __init__(
@@ -58,6 +66,22 @@ class TopicLookup:
         self._patience_s = patience_s
         self._urls: set[str] = set()  # of brokers, that repeat no credential
         self._lists: dict[tuple[str, str], _TopicList] = {}
+        self.layouts: dict[str, Layout] = {}
+
+    def topics(self, names: Iterable[str]) -> dict[str, int | Layout | None]:
+        """Return what each topic consists of, by full name.
+
+        The number of its partitions, 0 for a topic that is not partitioned; the layout
+        of a scalable topic, also under the name that it had before it was migrated;
+        None for a topic that does not exist. Asking creates nothing.
+
+        Args:
+            names: Full names of topics, without the suffix of a partition.
+
+        Raises:
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+        return ask_all(names, self._topics, self._retry())
 
     def partition_counts(
         self, topics: Iterable[str], *, auto_creation: bool = False
@@ -72,10 +96,17 @@ class TopicLookup:
                 create those that do not exist. 0 may then be one that does not exist.
 
         Raises:
+            ScalableTopicError: A topic is scalable, and so has no partitions.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        ask = partial(self._partition_counts, auto_creation=auto_creation)
-        return ask_all(topics, ask, self._retry())
+        ask = partial(self._topics, auto_creation=auto_creation)
+        answers = ask_all(topics, ask, self._retry())
+        counts: dict[str, int | None] = {}
+        for topic, answer in answers.items():
+            if isinstance(answer, Layout):
+                raise ScalableTopicError(topic, answer.topic)
+            counts[topic] = answer
+        return counts
 
     def counted_partitions(self, names: Iterable[str]) -> set[str]:
         """Return the names that are partitions of a topic, existing or not.
@@ -88,55 +119,60 @@ class TopicLookup:
         """
         indexes = {}
         for name in map(TopicName.parse, names):
-            if name.partition_index is not None:
+            if name.partition_index is not None and not name.is_scalable:
                 indexes[name] = name.partition_index
-        counts = self.partition_counts({name.base.full_name for name in indexes})
+        topics = self.topics({name.base.full_name for name in indexes})
         return {
             name.full_name
             for name, index in indexes.items()
-            if index < (counts[name.base.full_name] or 0)
+            if isinstance(count := topics[name.base.full_name], int) and index < count
         }
 
-    def _partition_counts(
-        self, topics: list[str], *, auto_creation: bool
-    ) -> Mapping[str, int | None | PulsarSparkError]:
-        answers = self._ask_service(
-            {
-                topic: commands.partitioned_metadata(topic, auto_creation=auto_creation)
-                for topic in topics
-            }
-        )
-        counts = {topic: _partition_count(topic, a) for topic, a in answers.items()}
-        existing = [topic for topic, count in counts.items() if isinstance(count, int)]
-        return {**counts, **self._migrated(existing)}
+    def _topics(
+        self, names: list[str], *, auto_creation: bool = False
+    ) -> Mapping[str, int | Layout | None | PulsarSparkError]:
+        """Ask for partitions and layouts together; the layout of a topic is decisive.
 
-    def _migrated(self, topics: Iterable[str]) -> dict[str, PulsarSparkError]:
-        """Return an error for each topic that was migrated to a scalable topic.
-
-        Such a topic keeps its partitions, terminated, while new rows go to segments
-        (Pulsar 5, PIP-475): its old name would go quiet. 5.0.0-M1 answers lookups of
-        the old name as before, so only the layout tells.
+        A migrated topic (PIP-475) keeps its partitions, terminated, while new rows go
+        to segments: by its partitions alone it would go quiet. Brokers of 5.0.0-M1 and
+        5.0.1 answer lookups of the old name as before, so only the layout tells.
         """
         service = self._service()
-        if not isinstance(service, Connection) or not service.supports_scalable_topics:
-            return {}
-        requests = {topic: commands.scalable_topic_lookup(topic) for topic in topics}
-        errors: dict[str, PulsarSparkError] = {}
-        for topic, answer in self._ask(
-            dict.fromkeys(requests, service), requests
-        ).items():
+        has_scalable = isinstance(service, Connection) and (
+            service.supports_scalable_topics
+        )
+        ordinary = [name for name in names if not name.startswith(SCALABLE_SCHEME)]
+        requests: dict[tuple[str, bool], Request[Any]] = {
+            (name, False): commands.partitioned_metadata(
+                name, auto_creation=auto_creation
+            )
+            for name in ordinary
+        }
+        if has_scalable:
+            requests.update(
+                {(name, True): commands.scalable_topic_lookup(name) for name in names}
+            )
+        answers = self._ask(dict.fromkeys(requests, service), requests)
+        topics: dict[str, int | Layout | None | PulsarSparkError] = {
+            name: _partition_count(name, answers[name, False]) for name in ordinary
+        }
+        if not has_scalable:
+            return {
+                name: topics[name] if name in topics else _unknown(name, service)
+                for name in names
+            }
+        for name in names:
+            answer = answers[name, True]
             if isinstance(answer, pb.CommandScalableTopicUpdate):
+                assert isinstance(service, Connection)
                 with contextlib.suppress(PulsarSparkError):
                     service.send(commands.scalable_topic_close(answer.session_id))
-                if any(
-                    not segment.legacy_topic_name for segment in answer.dag.segments
-                ):
-                    errors[topic] = ScalableTopicError(
-                        topic, foreign_text(answer.resolved_topic_name)
-                    )
-            elif not isinstance(answer, BrokerError) or answer.retriable:
-                errors[topic] = answer
-        return errors
+            layout = _layout(name, answer)
+            if isinstance(layout, Layout):
+                self.layouts[layout.topic] = layout
+            if layout is not None or name not in topics:
+                topics[name] = layout
+        return topics
 
     def topics_of_namespace(self, namespace: str, pattern: str = "") -> list[str]:
         """Return the topics in ``tenant/namespace`` by full name, each partition apart.
@@ -177,6 +213,40 @@ class TopicLookup:
             cached = _TopicList(answer.topics_hash, tuple(answer.topics))
             self._lists[namespace, pattern] = cached
         return list(cached.topics)
+
+    def scalable_topics(self, namespace: str) -> list[str]:
+        """Return the scalable topics in ``tenant/namespace`` by full name.
+
+        None where the cluster is older than Pulsar 5.
+
+        Raises:
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+        try:
+            return ask_all([namespace], self._scalable_topics, self._retry())[namespace]
+        except BrokerError as error:
+            raise error.about(f"The scalable topics of {namespace}") from error
+
+    def _scalable_topics(
+        self, namespaces: list[str]
+    ) -> dict[str, list[str] | PulsarSparkError]:
+        service = self._service()
+        if isinstance(service, PulsarSparkError):
+            return dict.fromkeys(namespaces, service)
+        if not service.supports_scalable_topics:
+            return {namespace: [] for namespace in namespaces}
+        topics: dict[str, list[str] | PulsarSparkError] = {}
+        requests = {name: commands.watch_scalable_topics(name) for name in namespaces}
+        for name, answer in self._ask(
+            dict.fromkeys(requests, service), requests
+        ).items():
+            if isinstance(answer, PulsarSparkError):
+                topics[name] = answer
+                continue
+            with contextlib.suppress(PulsarSparkError):
+                service.send(commands.watch_scalable_topics_close(answer.watch_id))
+            topics[name] = list(answer.snapshot.topics)
+        return topics
 
     def brokers(
         self,
@@ -404,8 +474,39 @@ def _partition_count(
     return answer.partitions
 
 
+def _layout(
+    topic: str, answer: pb.CommandScalableTopicUpdate | PulsarSparkError
+) -> Layout | None | PulsarSparkError:
+    """Return the layout of a topic, None where it is not a scalable one."""
+    if isinstance(answer, pb.CommandScalableTopicUpdate):
+        try:
+            return layout_of(answer, topic)
+        except ProtocolError as error:
+            return error
+    if isinstance(answer, BrokerError) and not answer.retriable:
+        return None if answer.code in _NO_LAYOUT else answer.about(topic)
+    return answer
+
+
+def _unknown(topic: str, service: Connection | PulsarSparkError) -> PulsarSparkError:
+    if isinstance(service, PulsarSparkError):
+        return service
+    return ScalableTopicError(
+        topic,
+        topic,
+        f"{topic} names a scalable topic, which the broker {service.broker} does not "
+        "know: they are new in Pulsar 5. Name an ordinary topic, persistent://.",
+    )
+
+
 def _addresses(found: Iterable[object]) -> set[BrokerAddress]:
     return {broker for broker in found if isinstance(broker, BrokerAddress)}
+
+
+def broker_address(url: str) -> BrokerAddress | None:
+    """Return the address in a broker's URL, None where the URL is no such."""
+    host = _host_and_port(url)
+    return None if host is None else BrokerAddress(host)
 
 
 def _host_and_port(url: str) -> str | None:

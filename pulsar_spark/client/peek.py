@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
-from pulsar_spark.client.positions import read_positions
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
 from pulsar_spark.errors import CorruptEntryError, PulsarSparkError
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.wire import pulsar_api_pb2 as pb

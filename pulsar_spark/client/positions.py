@@ -28,12 +28,17 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pulsar_spark.client.access import AUTHORIZATION
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
+from pulsar_spark.client.consumers import (
+    ConsumerSet,
+    TopicConsumer,
+    read_positions,
+)
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.segment_ends import is_segment, readable_ends
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -42,8 +47,6 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TopicPositions
 from pulsar_spark.topics import TopicName
-from pulsar_spark.wire import commands
-from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition, SubscribeRequest
 from spark_topics.client.retry import Retry, ask_all
 
@@ -229,7 +232,21 @@ class PositionLookup:
             topic: read_positions(reply) for topic, reply in last.items()
         }
         answers.update(probes.take_failures())
+        if not self._read_compacted:
+            self._correct_segments(answers)
         return answers | self._never_written(answers)
+
+    def _correct_segments(self, answers: _Answers) -> None:
+        """Correct what brokers say of the ends of segments."""
+        segments = {
+            name: answer
+            for name, answer in answers.items()
+            if is_segment(name) and isinstance(answer, TopicPositions)
+        }
+        said = {name: answer.last for name, answer in segments.items()}
+        ends = readable_ends(self._pool, self._prefix, said)
+        for name, answer in segments.items():
+            answers[name] = replace(answer, last=ends[name])
 
     def _never_written(self, answers: _Answers) -> dict[str, TopicPositions]:
         """Return the positions of partitions that do not exist yet."""
@@ -266,15 +283,6 @@ def _agreed(
     if earliest.before == latest.before:
         return latest
     return AskAgainError("The topic moved to another broker during a seek.")
-
-
-def read_positions(reply: pb.CommandGetLastMessageIdResponse) -> TopicPositions:
-    """Return the positions of a consumer and its topic partition."""
-    last = commands.from_message_id_data(reply.last_message_id)
-    before = commands.from_message_id_data(reply.consumer_mark_delete_position)
-    # An empty or fully trimmed topic answers -1:-1; a ledger that holds nothing that
-    # can be delivered answers with its entry -1.
-    return TopicPositions(before, last if last.entry_id >= 0 else None)
 
 
 def has_messages(pool: ConnectionPool, topic: TopicName) -> bool:

@@ -20,9 +20,8 @@ import uuid
 from collections.abc import Sequence
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.positions import read_positions
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.wire.commands import SubscribeRequest
 from pulsar_spark.wire.protocol import Delivery

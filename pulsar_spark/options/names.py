@@ -39,7 +39,13 @@ def topics(text: str, option: str) -> tuple[TopicName, ...]:
     problems = []
     for part in filter(str.strip, text.split(",")):
         try:
-            names[TopicName.parse(part)] = None
+            name = TopicName.parse(part)
+            if name.is_segment:
+                raise OptionError(
+                    f"{name} is a segment of a scalable topic: name the topic,"
+                    f" {name.base}."
+                )
+            names[name] = None
         except OptionError as error:
             problems += [f"{option}: {problem}" for problem in error.problems]
     if problems:

@@ -147,17 +147,16 @@ def topic_tree(values: Mapping[str, _T]) -> dict[str, _T | dict[str, _T]]:
     by_topic = {TopicName.parse(name): value for name, value in values.items()}
     tree: dict[str, Any] = {}
     in_order = sorted((topic.sort_key(), topic) for topic in by_topic)
-    for (tenant, namespace, local_name), group in groupby(
-        in_order, key=lambda item: item[0][:3]
-    ):
-        base = TopicName(tenant, namespace, local_name)
+    for _, group in groupby(in_order, key=lambda item: item[0][:4]):
+        topics = [topic for _, topic in group]
+        base = topics[0].base
         # A partition stands alone where its topic's key is taken or misleading.
         is_alone = base in by_topic or base.partition_index is not None
-        for (*_, index), topic in group:
-            if index < 0 or is_alone:
+        for topic in topics:
+            if is_alone or topic == base:
                 tree[topic.full_name] = by_topic[topic]
             else:
-                tree.setdefault(base.full_name, {})[str(index)] = by_topic[topic]
+                tree.setdefault(base.full_name, {})[topic.key] = by_topic[topic]
     return tree
 
 
@@ -225,14 +224,20 @@ def _flatten(
             f"{topic_text!r} is one partition already and cannot have"
             " partitions below it"
         )
-    for number, position in value:
-        if not _PARTITION_NUMBER.fullmatch(number) or int(number) > _MAX_INT32:
-            raise ValueError(
-                f"{shorten(number)} below {topic_text!r} is not a partition number;"
-                ' a topic without partitions is written {"topic":"ledger:entry"}'
-            )
-        partition = topic.partition(int(number))
+    for key, position in value:
+        partition = _partition_below(topic, key, topic_text)
         yield partition, _parse_at(partition, position, parse)
+
+
+def _partition_below(topic: TopicName, key: str, topic_text: str) -> TopicName:
+    if topic.is_scalable:
+        return TopicName.parse(next(topic.names_below([key])))
+    if not _PARTITION_NUMBER.fullmatch(key) or int(key) > _MAX_INT32:
+        raise ValueError(
+            f"{shorten(key)} below {topic_text!r} is not a partition number;"
+            ' a topic without partitions is written {"topic":"ledger:entry"}'
+        )
+    return topic.partition(int(key))
 
 
 _PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
@@ -252,6 +257,8 @@ def _parse_at(topic: TopicName, value: object, parse: Callable[[object], _T]) ->
 
 def _partition_meant(topic: TopicName, position: object) -> TopicName:
     # A serialised id may carry its partition under the name of the whole topic.
+    if topic.is_scalable:
+        return topic
     if isinstance(position, MessageId) and position.partition >= 0:
         return topic.base.partition(position.partition)
     return topic

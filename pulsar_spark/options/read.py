@@ -259,6 +259,16 @@ class ReadOptions:
         "Time between two looks for new partitions, and for new topics of a"
         " `topicsPattern`, in milliseconds; 0 for a look at every planning.",
     )
+    order_by_key: bool = option(
+        "orderByKey",
+        "true",
+        boolean,
+        Scope.STREAM,
+        "Whether rows of a key come in their order from"
+        " [scalable topics](scalable-topics.md): a segment is read only after those"
+        " that it was made of, in a later micro-batch. False reads all segments at"
+        " once.",
+    )
     lag_age_interval_s: float = option(
         "lagAgeIntervalMs",
         "10000",

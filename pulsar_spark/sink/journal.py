@@ -23,9 +23,9 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.positions import PositionLookup, read_positions
+from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.client.requests import together
 from pulsar_spark.errors import (

@@ -14,6 +14,13 @@ import urllib.request
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
+#: The status by which a broker answers that a topic is busy.
+_BUSY = 422
+
+#: How long a compaction may take, and the pause between two tries, in seconds.
+_COMPACTION_S = 60.0
+_PAUSE_S = 0.5
+
 
 class AdminError(RuntimeError):
     """The broker refused an admin call.
@@ -112,13 +119,22 @@ class Admin:
     def remove_namespace(self, namespace: str) -> None:
         """Delete the topics of a namespace, and then the namespace.
 
-        A broker need not allow to delete a namespace together with its topics.
+        A broker need not allow to delete a namespace together with its topics. While
+        the broker compacts a system topic there, the deletion fails, and is repeated.
         """
         for topic in self.partitioned_topics(namespace):
             self.delete(topic, partitioned=True)
         for topic in self.topics(namespace):
             self.delete(topic)
-        self.delete_namespace(namespace)
+        deadline = time.monotonic() + _COMPACTION_S
+        while True:
+            try:
+                return self.delete_namespace(namespace)
+            except AdminError as error:
+                is_over = time.monotonic() > deadline
+                if error.status != _BUSY or is_over:
+                    raise
+            time.sleep(_PAUSE_S)
 
     def set_retention(self, namespace: str, *, minutes: int, size_mb: int) -> None:
         """Set how long, and how many, acknowledged messages are kept.

@@ -244,14 +244,18 @@ class Request(Generic[ReplyT]):
         return _encode(command)
 
 
+#: Fields that link a reply to its request, most particular first.
+_NUMBER_FIELDS = ("session_id", "watch_id", "request_id")
+
+
 def number_field(body: Any) -> str:
     """Return the field that links a reply to its request.
 
     Args:
         body: Of the command of either.
     """
-    is_session = "session_id" in body.DESCRIPTOR.fields_by_name
-    return "session_id" if is_session else "request_id"
+    fields = body.DESCRIPTOR.fields_by_name
+    return next(name for name in _NUMBER_FIELDS if name in fields)
 
 
 # -- connection ------------------------------------------------------------------------
@@ -361,7 +365,8 @@ def partitioned_metadata(
 def scalable_topic_lookup(topic: str) -> Request[pb.CommandScalableTopicUpdate]:
     """Build SCALABLE_TOPIC_LOOKUP: which segments does a topic have (Pulsar 5)?
 
-    The broker goes on to report changes until ``scalable_topic_close``.
+    The broker goes on to report changes until ``scalable_topic_close``. It creates
+    nothing.
 
     Args:
         topic: Full name, without the suffix of a partition.
@@ -369,7 +374,9 @@ def scalable_topic_lookup(topic: str) -> Request[pb.CommandScalableTopicUpdate]:
     return Request(
         pb.BaseCommand(
             type=pb.BaseCommand.SCALABLE_TOPIC_LOOKUP,
-            scalable_topic_lookup=pb.CommandScalableTopicLookup(topic=topic),
+            scalable_topic_lookup=pb.CommandScalableTopicLookup(
+                topic=topic, create_if_missing=False
+            ),
         ),
         pb.CommandScalableTopicUpdate,
     )
@@ -385,6 +392,86 @@ def scalable_topic_close(session_id: int) -> bytes:
         pb.BaseCommand(
             type=pb.BaseCommand.SCALABLE_TOPIC_CLOSE,
             scalable_topic_close=pb.CommandScalableTopicClose(session_id=session_id),
+        )
+    )
+
+
+def scalable_topic_subscribe(
+    topic: str, subscription: str, consumer_id: int, consumer_name: str
+) -> Request[pb.CommandScalableTopicSubscribeResponse]:
+    """Build SCALABLE_TOPIC_SUBSCRIBE, for a consumer of the type STREAM.
+
+    The topic then keeps its segments until the subscription has read them.
+
+    Args:
+        topic: Full name of a scalable topic.
+        subscription: Its name.
+        consumer_id: Unique on the connection.
+        consumer_name: By which the controller knows the consumer again.
+    """
+    return Request(
+        pb.BaseCommand(
+            type=pb.BaseCommand.SCALABLE_TOPIC_SUBSCRIBE,
+            scalable_topic_subscribe=pb.CommandScalableTopicSubscribe(
+                topic=topic,
+                subscription=subscription,
+                consumer_name=consumer_name,
+                consumer_id=consumer_id,
+                consumer_type=0,
+            ),
+        ),
+        pb.CommandScalableTopicSubscribeResponse,
+    )
+
+
+def scalable_topic_unsubscribe(consumer_id: int) -> Request[pb.CommandSuccess]:
+    """Build SCALABLE_TOPIC_UNSUBSCRIBE: the subscription ends (since 5.0.1).
+
+    Args:
+        consumer_id: As ``scalable_topic_subscribe`` had it, on the same connection.
+    """
+    return Request(
+        pb.BaseCommand(
+            type=pb.BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE,
+            scalable_topic_unsubscribe=pb.CommandScalableTopicUnsubscribe(
+                consumer_id=consumer_id
+            ),
+        ),
+        pb.CommandSuccess,
+    )
+
+
+def watch_scalable_topics(
+    namespace: str,
+) -> Request[pb.CommandWatchScalableTopicsUpdate]:
+    """Build WATCH_SCALABLE_TOPICS: which scalable topics does a namespace have?
+
+    The broker goes on to report changes until ``watch_scalable_topics_close``.
+
+    Args:
+        namespace: ``tenant/namespace``.
+    """
+    return Request(
+        pb.BaseCommand(
+            type=pb.BaseCommand.WATCH_SCALABLE_TOPICS,
+            watch_scalable_topics=pb.CommandWatchScalableTopics(namespace=namespace),
+        ),
+        pb.CommandWatchScalableTopicsUpdate,
+    )
+
+
+def watch_scalable_topics_close(watch_id: int) -> bytes:
+    """Build WATCH_SCALABLE_TOPICS_CLOSE, which has no reply.
+
+    Args:
+        watch_id: Of the reply to ``watch_scalable_topics``.
+    """
+    return _encode(
+        pb.BaseCommand(
+            type=pb.BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE,
+            watch_scalable_topics_close=pb.CommandWatchScalableTopicsClose(
+                watch_id=watch_id
+            ),
         )
     )
 
@@ -511,8 +598,17 @@ class SubscribeRequest:
             raise ValueError("a durable subscription ignores start: seek instead")
 
 
+#: What consumers say of themselves that stand a migration of their topic to a scalable
+#: one (Pulsar 5, PIP-475). Others keep an operator from it.
+_STANDS_MIGRATION = ("__pulsar.v5.managed", "true")
+
+
 def subscribe(
-    topic: str, consumer_id: int, how: SubscribeRequest
+    topic: str,
+    consumer_id: int,
+    how: SubscribeRequest,
+    *,
+    stands_migration: bool = False,
 ) -> Request[pb.CommandSuccess]:
     """Build SUBSCRIBE. Never creates the topic.
 
@@ -520,7 +616,10 @@ def subscribe(
         topic: Full name of a topic partition.
         consumer_id: Of the new consumer, unique on the connection.
         how: The rest.
+        stands_migration: Whether the reader goes on if the topic becomes a scalable
+            one. For brokers that know scalable topics.
     """
+    properties = (*how.properties, *([_STANDS_MIGRATION] if stands_migration else ()))
     body = pb.CommandSubscribe(
         topic=topic,
         subscription=how.subscription,
@@ -533,7 +632,7 @@ def subscribe(
         initialPosition=how.initial_position,
         force_topic_creation=False,
         start_message_rollback_duration_sec=how.rollback_s,
-        metadata=_key_values(how.properties),
+        metadata=_key_values(properties),
         subscription_properties=_key_values(how.subscription_properties),
         replicate_subscription_state=how.replicate_subscription_state or None,
     )

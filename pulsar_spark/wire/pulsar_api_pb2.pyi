@@ -2399,28 +2399,30 @@ global___CommandEndTxnResponse = CommandEndTxnResponse
 
 @typing.final
 class CommandScalableTopicLookup(google.protobuf.message.Message):
-    """---------------------------------------------------------------------------
-    The envelope
-    ---------------------------------------------------------------------------
+    """Scalable topics (Pulsar 5, PIP-460). What is not set means 0.
 
-    Client: which segments does a topic have? Opens a session (Pulsar 5, PIP-460).
+    Client: which segments does a topic have? Opens a session.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: builtins.int
     TOPIC_FIELD_NUMBER: builtins.int
+    CREATE_IF_MISSING_FIELD_NUMBER: builtins.int
     session_id: builtins.int
     """unique on the connection"""
     topic: builtins.str
+    create_if_missing: builtins.bool
+    """unset counts as true in 5.0.1"""
     def __init__(
         self,
         *,
         session_id: builtins.int | None = ...,
         topic: builtins.str | None = ...,
+        create_if_missing: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["session_id", b"session_id", "topic", b"topic"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["session_id", b"session_id", "topic", b"topic"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_if_missing", b"create_if_missing", "session_id", b"session_id", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["create_if_missing", b"create_if_missing", "session_id", b"session_id", "topic", b"topic"]) -> None: ...
 
 global___CommandScalableTopicLookup = CommandScalableTopicLookup
 
@@ -2476,6 +2478,202 @@ class CommandScalableTopicClose(google.protobuf.message.Message):
 global___CommandScalableTopicClose = CommandScalableTopicClose
 
 @typing.final
+class CommandScalableTopicSubscribe(google.protobuf.message.Message):
+    """Client, to the controller: a subscription of the topic, with a consumer."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: builtins.int
+    CONSUMER_NAME_FIELD_NUMBER: builtins.int
+    CONSUMER_ID_FIELD_NUMBER: builtins.int
+    CONSUMER_TYPE_FIELD_NUMBER: builtins.int
+    request_id: builtins.int
+    topic: builtins.str
+    subscription: builtins.str
+    consumer_name: builtins.str
+    consumer_id: builtins.int
+    consumer_type: builtins.int
+    """STREAM 0, CHECKPOINT 1"""
+    def __init__(
+        self,
+        *,
+        request_id: builtins.int | None = ...,
+        topic: builtins.str | None = ...,
+        subscription: builtins.str | None = ...,
+        consumer_name: builtins.str | None = ...,
+        consumer_id: builtins.int | None = ...,
+        consumer_type: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["consumer_id", b"consumer_id", "consumer_name", b"consumer_name", "consumer_type", b"consumer_type", "request_id", b"request_id", "subscription", b"subscription", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["consumer_id", b"consumer_id", "consumer_name", b"consumer_name", "consumer_type", b"consumer_type", "request_id", b"request_id", "subscription", b"subscription", "topic", b"topic"]) -> None: ...
+
+global___CommandScalableTopicSubscribe = CommandScalableTopicSubscribe
+
+@typing.final
+class CommandScalableTopicSubscribeResponse(google.protobuf.message.Message):
+    """Broker: answer to SCALABLE_TOPIC_SUBSCRIBE. Which segments are the consumer's is left
+    out here: this client reads by the layout.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    request_id: builtins.int
+    error: builtins.int
+    message: builtins.str
+    def __init__(
+        self,
+        *,
+        request_id: builtins.int | None = ...,
+        error: builtins.int | None = ...,
+        message: builtins.str | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["error", b"error", "message", b"message", "request_id", b"request_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "message", b"message", "request_id", b"request_id"]) -> None: ...
+
+global___CommandScalableTopicSubscribeResponse = CommandScalableTopicSubscribeResponse
+
+@typing.final
+class CommandScalableTopicUnsubscribe(google.protobuf.message.Message):
+    """Client: the consumer leaves for good, and with it the subscription (since 5.0.1)."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    CONSUMER_ID_FIELD_NUMBER: builtins.int
+    request_id: builtins.int
+    consumer_id: builtins.int
+    def __init__(
+        self,
+        *,
+        request_id: builtins.int | None = ...,
+        consumer_id: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["consumer_id", b"consumer_id", "request_id", b"request_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["consumer_id", b"consumer_id", "request_id", b"request_id"]) -> None: ...
+
+global___CommandScalableTopicUnsubscribe = CommandScalableTopicUnsubscribe
+
+@typing.final
+class CommandWatchScalableTopics(google.protobuf.message.Message):
+    """Client: which scalable topics does a namespace have, now and from now on?"""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: builtins.int
+    NAMESPACE_FIELD_NUMBER: builtins.int
+    PROPERTY_FILTERS_FIELD_NUMBER: builtins.int
+    CURRENT_HASH_FIELD_NUMBER: builtins.int
+    watch_id: builtins.int
+    """unique on the connection"""
+    namespace: builtins.str
+    current_hash: builtins.str
+    @property
+    def property_filters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___KeyValue]: ...
+    def __init__(
+        self,
+        *,
+        watch_id: builtins.int | None = ...,
+        namespace: builtins.str | None = ...,
+        property_filters: collections.abc.Iterable[global___KeyValue] | None = ...,
+        current_hash: builtins.str | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["current_hash", b"current_hash", "namespace", b"namespace", "watch_id", b"watch_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["current_hash", b"current_hash", "namespace", b"namespace", "property_filters", b"property_filters", "watch_id", b"watch_id"]) -> None: ...
+
+global___CommandWatchScalableTopics = CommandWatchScalableTopics
+
+@typing.final
+class CommandWatchScalableTopicsUpdate(google.protobuf.message.Message):
+    """Broker: all names, or changes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: builtins.int
+    SNAPSHOT_FIELD_NUMBER: builtins.int
+    DIFF_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    watch_id: builtins.int
+    error: builtins.int
+    message: builtins.str
+    @property
+    def snapshot(self) -> global___ScalableTopicsSnapshot: ...
+    @property
+    def diff(self) -> global___ScalableTopicsDiff: ...
+    def __init__(
+        self,
+        *,
+        watch_id: builtins.int | None = ...,
+        snapshot: global___ScalableTopicsSnapshot | None = ...,
+        diff: global___ScalableTopicsDiff | None = ...,
+        error: builtins.int | None = ...,
+        message: builtins.str | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["diff", b"diff", "error", b"error", "message", b"message", "snapshot", b"snapshot", "watch_id", b"watch_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["diff", b"diff", "error", b"error", "message", b"message", "snapshot", b"snapshot", "watch_id", b"watch_id"]) -> None: ...
+
+global___CommandWatchScalableTopicsUpdate = CommandWatchScalableTopicsUpdate
+
+@typing.final
+class ScalableTopicsSnapshot(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: builtins.int
+    @property
+    def topics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        topics: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["topics", b"topics"]) -> None: ...
+
+global___ScalableTopicsSnapshot = ScalableTopicsSnapshot
+
+@typing.final
+class ScalableTopicsDiff(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDED_FIELD_NUMBER: builtins.int
+    REMOVED_FIELD_NUMBER: builtins.int
+    @property
+    def added(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def removed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        added: collections.abc.Iterable[builtins.str] | None = ...,
+        removed: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["added", b"added", "removed", b"removed"]) -> None: ...
+
+global___ScalableTopicsDiff = ScalableTopicsDiff
+
+@typing.final
+class CommandWatchScalableTopicsClose(google.protobuf.message.Message):
+    """Client: no further updates of this watch."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: builtins.int
+    watch_id: builtins.int
+    def __init__(
+        self,
+        *,
+        watch_id: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["watch_id", b"watch_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["watch_id", b"watch_id"]) -> None: ...
+
+global___CommandWatchScalableTopicsClose = CommandWatchScalableTopicsClose
+
+@typing.final
 class ScalableTopicDag(google.protobuf.message.Message):
     """The segments that a topic consists of."""
 
@@ -2483,8 +2681,12 @@ class ScalableTopicDag(google.protobuf.message.Message):
 
     EPOCH_FIELD_NUMBER: builtins.int
     SEGMENTS_FIELD_NUMBER: builtins.int
+    CONTROLLER_BROKER_URL_FIELD_NUMBER: builtins.int
+    CONTROLLER_BROKER_URL_TLS_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     """rises with each change"""
+    controller_broker_url: builtins.str
+    controller_broker_url_tls: builtins.str
     @property
     def segments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ScalableTopicSegment]: ...
     def __init__(
@@ -2492,9 +2694,11 @@ class ScalableTopicDag(google.protobuf.message.Message):
         *,
         epoch: builtins.int | None = ...,
         segments: collections.abc.Iterable[global___ScalableTopicSegment] | None = ...,
+        controller_broker_url: builtins.str | None = ...,
+        controller_broker_url_tls: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["epoch", b"epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "segments", b"segments"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["controller_broker_url", b"controller_broker_url", "controller_broker_url_tls", b"controller_broker_url_tls", "epoch", b"epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["controller_broker_url", b"controller_broker_url", "controller_broker_url_tls", b"controller_broker_url_tls", "epoch", b"epoch", "segments", b"segments"]) -> None: ...
 
 global___ScalableTopicDag = ScalableTopicDag
 
@@ -2503,18 +2707,33 @@ class ScalableTopicSegment(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SEGMENT_ID_FIELD_NUMBER: builtins.int
+    HASH_START_FIELD_NUMBER: builtins.int
+    HASH_END_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    PARENT_IDS_FIELD_NUMBER: builtins.int
     LEGACY_TOPIC_NAME_FIELD_NUMBER: builtins.int
     segment_id: builtins.int
+    hash_start: builtins.int
+    """of the keys, both ends inclusive"""
+    hash_end: builtins.int
+    state: builtins.int
+    """ACTIVE 0, SEALED 1"""
     legacy_topic_name: builtins.str
     """The ordinary topic or topic partition that the segment is."""
+    @property
+    def parent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     def __init__(
         self,
         *,
         segment_id: builtins.int | None = ...,
+        hash_start: builtins.int | None = ...,
+        hash_end: builtins.int | None = ...,
+        state: builtins.int | None = ...,
+        parent_ids: collections.abc.Iterable[builtins.int] | None = ...,
         legacy_topic_name: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["legacy_topic_name", b"legacy_topic_name", "segment_id", b"segment_id"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["legacy_topic_name", b"legacy_topic_name", "segment_id", b"segment_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["hash_end", b"hash_end", "hash_start", b"hash_start", "legacy_topic_name", b"legacy_topic_name", "segment_id", b"segment_id", "state", b"state"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["hash_end", b"hash_end", "hash_start", b"hash_start", "legacy_topic_name", b"legacy_topic_name", "parent_ids", b"parent_ids", "segment_id", b"segment_id", "state", b"state"]) -> None: ...
 
 global___ScalableTopicSegment = ScalableTopicSegment
 
@@ -2585,6 +2804,12 @@ class BaseCommand(google.protobuf.message.Message):
         SCALABLE_TOPIC_LOOKUP: BaseCommand._Type.ValueType  # 70
         SCALABLE_TOPIC_UPDATE: BaseCommand._Type.ValueType  # 71
         SCALABLE_TOPIC_CLOSE: BaseCommand._Type.ValueType  # 72
+        SCALABLE_TOPIC_SUBSCRIBE: BaseCommand._Type.ValueType  # 73
+        SCALABLE_TOPIC_SUBSCRIBE_RESPONSE: BaseCommand._Type.ValueType  # 74
+        WATCH_SCALABLE_TOPICS: BaseCommand._Type.ValueType  # 76
+        WATCH_SCALABLE_TOPICS_UPDATE: BaseCommand._Type.ValueType  # 77
+        WATCH_SCALABLE_TOPICS_CLOSE: BaseCommand._Type.ValueType  # 78
+        SCALABLE_TOPIC_UNSUBSCRIBE: BaseCommand._Type.ValueType  # 82
 
     class Type(_Type, metaclass=_TypeEnumTypeWrapper): ...
     CONNECT: BaseCommand.Type.ValueType  # 2
@@ -2640,6 +2865,12 @@ class BaseCommand(google.protobuf.message.Message):
     SCALABLE_TOPIC_LOOKUP: BaseCommand.Type.ValueType  # 70
     SCALABLE_TOPIC_UPDATE: BaseCommand.Type.ValueType  # 71
     SCALABLE_TOPIC_CLOSE: BaseCommand.Type.ValueType  # 72
+    SCALABLE_TOPIC_SUBSCRIBE: BaseCommand.Type.ValueType  # 73
+    SCALABLE_TOPIC_SUBSCRIBE_RESPONSE: BaseCommand.Type.ValueType  # 74
+    WATCH_SCALABLE_TOPICS: BaseCommand.Type.ValueType  # 76
+    WATCH_SCALABLE_TOPICS_UPDATE: BaseCommand.Type.ValueType  # 77
+    WATCH_SCALABLE_TOPICS_CLOSE: BaseCommand.Type.ValueType  # 78
+    SCALABLE_TOPIC_UNSUBSCRIBE: BaseCommand.Type.ValueType  # 82
 
     TYPE_FIELD_NUMBER: builtins.int
     CONNECT_FIELD_NUMBER: builtins.int
@@ -2695,6 +2926,12 @@ class BaseCommand(google.protobuf.message.Message):
     SCALABLE_TOPIC_LOOKUP_FIELD_NUMBER: builtins.int
     SCALABLE_TOPIC_UPDATE_FIELD_NUMBER: builtins.int
     SCALABLE_TOPIC_CLOSE_FIELD_NUMBER: builtins.int
+    SCALABLE_TOPIC_SUBSCRIBE_FIELD_NUMBER: builtins.int
+    SCALABLE_TOPIC_SUBSCRIBE_RESPONSE_FIELD_NUMBER: builtins.int
+    WATCH_SCALABLE_TOPICS_FIELD_NUMBER: builtins.int
+    WATCH_SCALABLE_TOPICS_UPDATE_FIELD_NUMBER: builtins.int
+    WATCH_SCALABLE_TOPICS_CLOSE_FIELD_NUMBER: builtins.int
+    SCALABLE_TOPIC_UNSUBSCRIBE_FIELD_NUMBER: builtins.int
     type: builtins.int
     """required, a Type"""
     @property
@@ -2803,6 +3040,18 @@ class BaseCommand(google.protobuf.message.Message):
     def scalable_topic_update(self) -> global___CommandScalableTopicUpdate: ...
     @property
     def scalable_topic_close(self) -> global___CommandScalableTopicClose: ...
+    @property
+    def scalable_topic_subscribe(self) -> global___CommandScalableTopicSubscribe: ...
+    @property
+    def scalable_topic_subscribe_response(self) -> global___CommandScalableTopicSubscribeResponse: ...
+    @property
+    def watch_scalable_topics(self) -> global___CommandWatchScalableTopics: ...
+    @property
+    def watch_scalable_topics_update(self) -> global___CommandWatchScalableTopicsUpdate: ...
+    @property
+    def watch_scalable_topics_close(self) -> global___CommandWatchScalableTopicsClose: ...
+    @property
+    def scalable_topic_unsubscribe(self) -> global___CommandScalableTopicUnsubscribe: ...
     def __init__(
         self,
         *,
@@ -2860,8 +3109,14 @@ class BaseCommand(google.protobuf.message.Message):
         scalable_topic_lookup: global___CommandScalableTopicLookup | None = ...,
         scalable_topic_update: global___CommandScalableTopicUpdate | None = ...,
         scalable_topic_close: global___CommandScalableTopicClose | None = ...,
+        scalable_topic_subscribe: global___CommandScalableTopicSubscribe | None = ...,
+        scalable_topic_subscribe_response: global___CommandScalableTopicSubscribeResponse | None = ...,
+        watch_scalable_topics: global___CommandWatchScalableTopics | None = ...,
+        watch_scalable_topics_update: global___CommandWatchScalableTopicsUpdate | None = ...,
+        watch_scalable_topics_close: global___CommandWatchScalableTopicsClose | None = ...,
+        scalable_topic_unsubscribe: global___CommandScalableTopicUnsubscribe | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalable_topic_close", b"scalable_topic_close", "scalable_topic_lookup", b"scalable_topic_lookup", "scalable_topic_update", b"scalable_topic_update", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalable_topic_close", b"scalable_topic_close", "scalable_topic_lookup", b"scalable_topic_lookup", "scalable_topic_update", b"scalable_topic_update", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalable_topic_close", b"scalable_topic_close", "scalable_topic_lookup", b"scalable_topic_lookup", "scalable_topic_subscribe", b"scalable_topic_subscribe", "scalable_topic_subscribe_response", b"scalable_topic_subscribe_response", "scalable_topic_unsubscribe", b"scalable_topic_unsubscribe", "scalable_topic_update", b"scalable_topic_update", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watch_scalable_topics", b"watch_scalable_topics", "watch_scalable_topics_close", b"watch_scalable_topics_close", "watch_scalable_topics_update", b"watch_scalable_topics_update"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalable_topic_close", b"scalable_topic_close", "scalable_topic_lookup", b"scalable_topic_lookup", "scalable_topic_subscribe", b"scalable_topic_subscribe", "scalable_topic_subscribe_response", b"scalable_topic_subscribe_response", "scalable_topic_unsubscribe", b"scalable_topic_unsubscribe", "scalable_topic_update", b"scalable_topic_update", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watch_scalable_topics", b"watch_scalable_topics", "watch_scalable_topics_close", b"watch_scalable_topics_close", "watch_scalable_topics_update", b"watch_scalable_topics_update"]) -> None: ...
 
 global___BaseCommand = BaseCommand

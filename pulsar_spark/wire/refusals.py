@@ -7,8 +7,6 @@ predicate means one sentence, which is quoted with the version it was seen on.
 
 from __future__ import annotations
 
-import re
-
 from pulsar_spark.errors import BrokerError
 
 
@@ -128,18 +126,6 @@ def lacks_schema(answer: object) -> bool:
         answer: To PRODUCER: a reply or an error.
     """
     return "without a schema" in _sentence(answer, "IncompatibleSchema")
-
-
-def names_scalable_topic(sentence: str) -> bool:
-    """Return whether the refusal says that the topic became scalable.
-
-    By PIP-475 brokers of Pulsar 5 answer lookups of its former name with an error that
-    has its new one, ``topic://tenant/namespace/name``. No other sentence has that.
-
-    Args:
-        sentence: The broker's.
-    """
-    return re.search(r"(?<![\w-])topic://\S", sentence) is not None
 
 
 def _sentence(answer: object, code: str) -> str:

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic that an operator migrates to a scalable topic, on a broker of Pulsar 5."""
+"""Scalable topics on a broker of Pulsar 5: reads, streams, and migrated topics."""
 
 from __future__ import annotations
 
-import urllib.error
+import json
+import threading
+import time
 import urllib.request
-from typing import TYPE_CHECKING
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
 
+import pulsar_spark
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import official
+from tests.support.scalable import PULSAR_5, ScalableTopic
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
@@ -19,76 +24,358 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 pytestmark = pytest.mark.matrix
 
-PULSAR_5 = "5.0.0-M1"
-TOPIC = "persistent://public/default/moved"
-ERROR = r"PULSAR_SCALABLE_TOPIC.*topic://public/default/moved"
+#: How often a broker looks for segments to delete, and some more, in seconds.
+PRUNING_S = 180.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
     """A broker that knows scalable topics."""
     with EmbeddedBroker(version=PULSAR_5) as started:
         yield started
 
 
-def migrate(broker: EmbeddedBroker, query: str = "") -> int:
-    """Asks for the migration as an operator does; returns the HTTP status."""
-    path = f"/admin/v2/scalable/public/default/moved/migrate{query}"
-    request = urllib.request.Request(broker.admin_url + path, b"", method="POST")
-    request.add_header("Content-Type", "application/json")
-    try:
-        with urllib.request.urlopen(request) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
+def numbered(prefix: str, count: int = 5) -> list[str]:
+    """Values that tell their order."""
+    return [f"{prefix}{number}" for number in range(count)]
 
 
-def test_a_migrated_topic_is_never_quiet(
-    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
-) -> None:
-    """A batch, a stream and a write end with an error that names the new topic."""
+def load(spark: SparkSession, broker: EmbeddedBroker, **options: str) -> DataFrame:
+    """A batch read."""
+    given = {"service.url": broker.service_url, **options}
+    return spark.read.format("pulsar").options(**given).load()
 
-    def write() -> None:
-        rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value")
-        rows.write.format("pulsar").mode("append").options(**options).save()
 
-    def load() -> DataFrame:
-        return spark.read.format("pulsar").options(**options).load()
+def values(frame: DataFrame) -> list[str]:
+    """The values, in the order in which they come."""
+    return [bytes(row["value"]).decode() for row in frame.select("value").collect()]
 
-    options = {"service.url": broker.service_url, "topic": TOPIC}
-    with official.client(broker.service_url) as client:
-        producer = client.create_producer(TOPIC)
-        for number in range(10):
-            producer.send(str(number).encode())
-        producer.close()
-    write()
-    assert load().count() == 20
-    stream = (
-        spark.readStream.format("pulsar")
-        .options(**options, startingOffsets="earliest")
-        .option("partitionDiscoveryIntervalMs", "500")
-        .load()
-    )
-    query = (
-        stream.writeStream.format("noop")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
-    try:
-        await_true(
-            lambda: sum(one.numInputRows for one in query.recentProgress) == 20,
-            "the rows of the stream",
+
+class TestReads:
+    @pytest.fixture
+    def topic(self, broker: EmbeddedBroker) -> Iterator[ScalableTopic]:
+        """Two segments, of which the first is split, and the last child empty."""
+        name = f"read-{time.monotonic_ns()}"
+        with closing(ScalableTopic(broker, name, segments=2)) as topic:
+            topic.put(0, numbered("a"))
+            topic.put(1, numbered("b"))
+            topic.split(0)
+            topic.put(2, numbered("c"))
+            yield topic
+
+    def test_all_segments(
+        self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic
+    ) -> None:
+        """Sealed and active ones, parents first, by any form of the name."""
+        columns = {"metadataColumns": "__topic,__partition"}
+        frame = load(spark, broker, topic=topic.name, **columns)
+        assert values(frame) == numbered("a") + numbered("b") + numbered("c")
+        places = {(row["__topic"], row["__partition"]) for row in frame.collect()}
+        assert places == {(topic.name, number) for number in range(3)}
+        local_name = topic.name.removeprefix("topic://public/default/")
+        for name in (local_name, f"persistent://public/default/{local_name}"):
+            assert load(spark, broker, topic=name).count() == 15
+        for pattern in (f"{local_name[:-1]}.", topic.name[:-1] + "."):
+            assert load(spark, broker, topicsPattern=pattern).count() == 15
+
+    def test_parts(
+        self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic
+    ) -> None:
+        """By position from time to time, by segment, and divided among tasks."""
+        options = {"service.url": broker.service_url, "topic": topic.name}
+        ends = pulsar_spark.end_offsets(options)
+        topic.put(2, numbered("d"))
+        before = load(spark, broker, topic=topic.name, endingOffsets=ends.ending)
+        assert values(before) == numbered("a") + numbered("b") + numbered("c")
+        after = load(spark, broker, topic=topic.name, startingOffsets=ends.following)
+        assert values(after) == numbered("d")
+        following = json.loads(ends.following)[topic.name]
+        offsets = json.dumps({topic.name: {"8000-ffff-1": following["8000-ffff-1"]}})
+        rest = load(spark, broker, topic=topic.name, startingOffsets=offsets)
+        assert values(rest) == numbered("a") + numbered("c") + numbered("d")
+        frame = load(
+            spark,
+            broker,
+            topic=topic.name,
+            metadataColumns="__topic,__partition",
         )
-        assert migrate(broker) == 409  # the stream is attached, as the docs say
-        assert migrate(broker, "?force=true") == 204
-        with pytest.raises(PySparkException, match=ERROR):
-            query.awaitTermination(120)
-    finally:
-        query.stop()
-    with pytest.raises(PySparkException, match=ERROR):
-        load().count()
-    with pytest.raises(PySparkException, match=ERROR):
-        write()
+        assert values(frame.where("__partition = 1")) == numbered("b")
+        assert frame.where(f"__topic = '{topic.name}'").count() == 20
+        divided = load(spark, broker, topic=topic.name, maxRecordsPerPartition="2")
+        assert sorted(values(divided)) == sorted(values(frame))
+
+    def test_more_rows_are_seen_each_time(
+        self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic
+    ) -> None:
+        """The broker's own word for the end of a segment stays what it was first."""
+        for count in range(3, 6):
+            topic.put(3, numbered("e"))
+            assert load(spark, broker, topic=topic.name).count() == 5 * (count + 1)
+
+    def test_names_that_are_wrong(
+        self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic
+    ) -> None:
+        """One sentence says what to change."""
+        for name, sentence in (
+            ("topic://public/default/nowhere", "does not exist"),
+            (f"{topic.name}/0000-7fff-0", "is not a topic name"),
+            (topic.layout.names[0], f"name the topic, {topic.name}"),
+        ):
+            with pytest.raises(PySparkException, match=sentence):
+                load(spark, broker, topic=name).count()
+
+
+class Copy:
+    """What a stream has read: rows by micro-batch, over all its runs."""
+
+    def __init__(
+        self, spark: SparkSession, broker: EmbeddedBroker, folder: Path, topic: str
+    ) -> None:
+        self._spark = spark
+        self._options = {
+            "service.url": broker.service_url,
+            "topic": topic,
+            "startingOffsets": "earliest",
+            "partitionDiscoveryIntervalMs": "500",
+        }
+        self._checkpoint = str(folder / "checkpoint")
+        self.batches: dict[int, list[str]] = {}
+        self.is_waiting = threading.Event()
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    @property
+    def rows(self) -> list[str]:
+        """All rows, in order."""
+        return [row for _, rows in sorted(self.batches.items()) for row in rows]
+
+    @contextmanager
+    def running(self, **options: str) -> Iterator[StreamingQuery]:
+        """Runs the query."""
+        query = (
+            self._spark.readStream.format("pulsar")
+            .options(**{**self._options, **options})
+            .load()
+            .writeStream.foreachBatch(self._take)
+            .option("checkpointLocation", self._checkpoint)
+            .start()
+        )
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def run_to_the_end(self, **options: str) -> None:
+        """Reads what is stored now."""
+        query = (
+            self._spark.readStream.format("pulsar")
+            .options(**{**self._options, **options})
+            .load()
+            .writeStream.foreachBatch(self._take)
+            .option("checkpointLocation", self._checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(180)
+
+    def await_rows(self, query: StreamingQuery, count: int) -> None:
+        """Waits for so many rows."""
+
+        def have_come() -> bool:
+            assert query.exception() is None, query.exception()
+            return len(self.rows) >= count
+
+        await_true(have_come, f"{count} rows")
+
+    def _take(self, frame: DataFrame, batch_id: int) -> None:
+        rows = values(frame)
+        if not self.may_go_on.is_set():
+            self.is_waiting.set()
+            assert self.may_go_on.wait(2 * PRUNING_S)
+        self.batches[batch_id] = rows
+
+
+class TestStreams:
+    @pytest.fixture
+    def topic(self, broker: EmbeddedBroker) -> Iterator[ScalableTopic]:
+        """Two segments."""
+        name = f"stream-{time.monotonic_ns()}"
+        with closing(ScalableTopic(broker, name, segments=2)) as topic:
+            yield topic
+
+    @pytest.fixture
+    def copy(
+        self,
+        spark: SparkSession,
+        broker: EmbeddedBroker,
+        tmp_path: Path,
+        topic: ScalableTopic,
+    ) -> Copy:
+        """A stream of the topic."""
+        return Copy(spark, broker, tmp_path, topic.name)
+
+    def test_a_running_stream_goes_on_with_the_children(
+        self, topic: ScalableTopic, copy: Copy
+    ) -> None:
+        """Of a split, and of a merge of what was split."""
+        topic.put(0, numbered("a"))
+        with copy.running() as query:
+            copy.await_rows(query, 5)
+            topic.split(0)
+            topic.put(2, numbered("b"))
+            topic.put(3, numbered("c"))
+            copy.await_rows(query, 15)
+            topic.merge(2, 3)
+            topic.put(4, numbered("d"))
+            copy.await_rows(query, 20)
+            topic.put(4, numbered("e"))
+            copy.await_rows(query, 25)
+        assert sorted(copy.rows) == sorted(
+            row for prefix in "abcde" for row in numbered(prefix)
+        )
+        assert copy.rows[:5] == numbered("a")
+        assert copy.rows[-10:] == numbered("d") + numbered("e")
+
+    @pytest.mark.parametrize("order", ["true", "false"])
+    def test_children_come_after_their_parents(
+        self, topic: ScalableTopic, copy: Copy, order: str
+    ) -> None:
+        """In later micro-batches, with limits, unless no order is asked for."""
+        topic.put(0, numbered("a", 9))
+        topic.split(0)
+        topic.put(2, numbered("b"))
+        topic.put(3, numbered("c"))
+        topic.merge(2, 3)
+        topic.put(4, numbered("d"))
+        limit = {} if order == "false" else {"maxRowsPerTrigger": "4"}
+        copy.run_to_the_end(orderByKey=order, **limit)
+        rows = [
+            (row, number) for number, b in sorted(copy.batches.items()) for row in b
+        ]
+        assert len(rows) == 24
+        batches = {p: {n for row, n in rows if row[0] == p} for p in "abcd"}
+        if order == "true":
+            assert max(batches["a"]) < min(batches["b"] | batches["c"])
+            assert max(batches["b"] | batches["c"]) < min(batches["d"])
+        else:
+            assert set().union(*batches.values()) == {0}
+
+    def test_nothing_is_left_out_by_a_restart(
+        self, topic: ScalableTopic, copy: Copy
+    ) -> None:
+        """Whatever became of the segments meanwhile."""
+        topic.put(0, numbered("a"))
+        copy.run_to_the_end()
+        topic.put(0, numbered("b"))
+        topic.split(0)
+        topic.put(2, numbered("c"))
+        topic.merge(2, 3)
+        topic.put(4, numbered("d"))
+        copy.run_to_the_end(startingOffsets="latest")
+        assert copy.rows == [row for prefix in "abcd" for row in numbered(prefix)]
+        copy.run_to_the_end()
+        assert len(copy.rows) == 20
+
+    @pytest.mark.slow
+    def test_segments_are_kept_until_they_are_read(
+        self, topic: ScalableTopic, copy: Copy
+    ) -> None:
+        """However long a micro-batch takes; and deleted then, which is no loss."""
+        topic.put(0, numbered("a"))
+        with copy.running() as query:
+            copy.await_rows(query, 5)
+            copy.may_go_on.clear()
+            topic.put(1, ["0"])
+            await_true(copy.is_waiting.is_set, "a micro-batch that takes long")
+            topic.put(0, numbered("b"))
+            topic.split(0)
+            topic.put(2, numbered("c"))
+            time.sleep(PRUNING_S)
+            assert 0 in topic.layout.names
+            copy.may_go_on.set()
+            copy.await_rows(query, 16)
+            await_true(
+                lambda: 0 not in topic.layout.names, "the end of the segment", 300.0
+            )
+            topic.put(2, numbered("d"))
+            copy.await_rows(query, 21)
+        copy.run_to_the_end()
+        assert sorted(copy.rows) == sorted(
+            ["0", *(row for prefix in "abcd" for row in numbered(prefix))]
+        )
+
+    @pytest.mark.slow
+    def test_a_segment_that_is_lost(self, topic: ScalableTopic, copy: Copy) -> None:
+        """Without a subscription nothing keeps it, and that is never silent."""
+        topic.put(0, numbered("a"))
+        copy.run_to_the_end(ackOnCommit="false")
+        topic.put(0, numbered("b"))
+        topic.split(0)
+        await_true(lambda: 0 not in topic.layout.names, "the end of the segment", 300.0)
+        with pytest.raises(PySparkException, match="PULSAR_DATA_LOSS"):
+            copy.run_to_the_end(ackOnCommit="false")
+
+
+class TestMigration:
+    @pytest.mark.parametrize("partitions", [0, 2])
+    def test_a_stream_and_reads_go_on(
+        self,
+        spark: SparkSession,
+        broker: EmbeddedBroker,
+        tmp_path: Path,
+        partitions: int,
+    ) -> None:
+        """By the old name and by the new one; a write names the new one."""
+        local_name = f"moved-{time.monotonic_ns()}"
+        old_name = f"persistent://public/default/{local_name}"
+        if partitions:
+            path = f"/admin/v2/persistent/public/default/{local_name}/partitions"
+            put_json(broker, path, partitions)
+        with official.client(broker.service_url) as client:
+            producer = client.create_producer(old_name)
+            for value in numbered("a", 10):
+                producer.send(value.encode())
+            producer.close()
+        copy = Copy(spark, broker, tmp_path, old_name)
+        with (
+            closing(ScalableTopic(broker, local_name)) as topic,
+            copy.running() as query,
+        ):
+            copy.await_rows(query, 10)
+            assert topic.ask("POST", "/migrate") == 204
+            active = [s.segment_id for s in topic.layout.segments if not s.is_sealed]
+            topic.put(active[0], numbered("b"))
+            copy.await_rows(query, 15)
+            topic.put(active[-1], numbered("c"))
+            copy.await_rows(query, 20)
+        assert sorted(copy.rows) == sorted(
+            numbered("a", 10) + numbered("b") + numbered("c")
+        )
+        copy.run_to_the_end()
+        assert len(copy.rows) == 20
+        for name in (old_name, topic.name):
+            assert load(spark, broker, topic=name).count() == 20
+        rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value")
+        for name in (old_name, topic.name):
+            writer = rows.write.format("pulsar").mode("append").option("topic", name)
+            with pytest.raises(
+                PySparkException, match=rf"PULSAR_SCALABLE_TOPIC.*{topic.name}"
+            ):
+                writer.option("service.url", broker.service_url).save()
+        if partitions:
+            with pytest.raises(PySparkException, match="Name the whole topic"):
+                load(spark, broker, topic=f"{old_name}-partition-1").count()
+
+
+def put_json(broker: EmbeddedBroker, path: str, value: Any) -> None:
+    """Makes a call of the admin REST."""
+    request = urllib.request.Request(
+        broker.admin_url + path, json.dumps(value).encode(), method="PUT"
+    )
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request):
+        pass

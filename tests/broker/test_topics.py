@@ -203,8 +203,8 @@ def test_waiting(service_url: str, namespace: str, way: str) -> None:
     class Watched(TopicLookup):
         """Tells when the first answer, that there is no such topic, has come."""
 
-        def partition_counts(self, topics):  # type: ignore[no-untyped-def]
-            counts = super().partition_counts(topics)
+        def topics(self, names):  # type: ignore[no-untyped-def]
+            counts = super().topics(names)
             asked.set()
             return counts
 

@@ -24,6 +24,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.options.authentication import AuthenticationOptions, Token
 from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.layout import Layout
 from tests.support.scripted_broker import (
     LOOPBACK,
     ScriptedBroker,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures import Clock
 
 TOPIC = "persistent://public/default/t"
+SCALABLE = "topic://public/default/t"
 
 
 @pytest.fixture
@@ -214,30 +216,11 @@ def test_topics_of_a_namespace(scripted: ScriptedBroker, lookup: TopicLookup) ->
     assert lookup.topics_of_namespace("public/default") == [TOPIC]
 
 
-@pytest.mark.parametrize("code", ["TopicNotFound", "ServiceNotReady", "MetadataError"])
-def test_a_topic_that_became_a_scalable_one(
-    scripted: ScriptedBroker, lookup: TopicLookup, code: str
-) -> None:
-    """Whatever the code, it is neither absent nor asked for again."""
-    scripted.add_topic(TOPIC)
-    sentence = "Topic is migrated to topic://public/default/t"
-    scripted.script("PARTITIONED_METADATA", refuse(code, sentence))
-    with pytest.raises(BrokerError, match=r"has become a scalable one") as caught:
-        lookup.partition_counts([TOPIC])
-    assert not caught.value.retriable
-    assert type(caught.value) is BrokerError
-    assert scripted.requests["PARTITIONED_METADATA"] == 1
-    scripted.script("LOOKUP", refuse(code, sentence))
-    (found,) = lookup.brokers([TOPIC]).values()
-    assert isinstance(found, BrokerError)
-    assert "topic://public/default/t" in found.message
-
-
 def test_a_topic_that_was_migrated(
     scripted: ScriptedBroker, lookup: TopicLookup
 ) -> None:
     """Brokers of Pulsar 5 answer its old name as before; the layout tells."""
-    scripted.scalable = {TOPIC: "topic://public/default/t"}
+    scripted.scalable = {TOPIC: SCALABLE}
     ordinary = f"{TOPIC}-2"
     scripted.add_topic(TOPIC)
     scripted.add_topic(ordinary)
@@ -253,6 +236,51 @@ def test_a_topic_that_was_migrated(
         ),
         "the end of each session",
     )
+
+
+def test_scalable_topics_and_others(
+    scripted: ScriptedBroker, lookup: TopicLookup
+) -> None:
+    """Asked for together: a layout, a number of partitions, or nothing."""
+    scripted.scalable = {SCALABLE: SCALABLE, TOPIC: SCALABLE}
+    ordinary = "persistent://public/default/ordinary"
+    scripted.partitions[ordinary] = 3
+    absent = "topic://public/default/absent"
+    topics = lookup.topics([TOPIC, SCALABLE, ordinary, absent])
+    assert topics[ordinary] == 3
+    assert topics[absent] is None
+    layout = topics[SCALABLE]
+    assert isinstance(layout, Layout)
+    assert topics[TOPIC] == layout
+    assert layout.topic == SCALABLE
+    assert lookup.layouts == {SCALABLE: layout}
+    assert lookup.scalable_topics("public/default") == [SCALABLE]
+    assert scripted.requests["SCALABLE_TOPIC_LOOKUP"] == 4
+    assert not any(
+        body.create_if_missing for body in scripted.bodies["SCALABLE_TOPIC_LOOKUP"]
+    )
+    await_true(
+        lambda: scripted.requests["WATCH_SCALABLE_TOPICS_CLOSE"] == 1,
+        "the end of the watch",
+    )
+
+
+def test_a_scalable_topic_of_an_older_broker(
+    scripted: ScriptedBroker, lookup: TopicLookup
+) -> None:
+    """It has none, and is not asked."""
+    with pytest.raises(ScalableTopicError, match="new in Pulsar 5"):
+        lookup.topics([SCALABLE])
+    assert lookup.scalable_topics("public/default") == []
+    assert not scripted.requests["WATCH_SCALABLE_TOPICS"]
+
+
+def test_a_layout_that_cannot_be(scripted: ScriptedBroker, lookup: TopicLookup) -> None:
+    """One clear error."""
+    scripted.scalable = {TOPIC: "topic://public/default/another"}
+    scripted.segments = [pb.ScalableTopicSegment(hash_start=7)]
+    with pytest.raises(ProtocolError, match="the hashes 7 to 0"):
+        lookup.topics([TOPIC])
 
 
 def test_older_brokers_are_not_asked_for_segments(

@@ -162,6 +162,7 @@ STREAM_GIVEN: dict[str, tuple[str, str, Any]] = {
     "schemaEvolution": ("schema_evolution", "Additive", "additive"),
     "partitionDiscoveryIntervalMs": ("partition_discovery_interval_s", "0", 0.0),
     "lagAgeIntervalMs": ("lag_age_interval_s", "0", 0.0),
+    "orderByKey": ("order_by_key", "False", False),
     "predefinedSubscription": ("predefined_subscription", " Mine ", "Mine"),
     "ackOnCommit": ("ack_on_commit", "False", False),
     "deleteSubscriptionOnStop": ("delete_subscription_on_stop", "TRUE", True),

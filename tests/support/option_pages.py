@@ -52,6 +52,7 @@ THEMES = {
         "minRowsPerTrigger",
         "maxTriggerDelay",
         "partitionDiscoveryIntervalMs",
+        "orderByKey",
         "lagAgeIntervalMs",
         "subscriptionPrefix",
         "predefinedSubscription",

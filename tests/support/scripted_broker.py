@@ -441,8 +441,13 @@ class ScriptedBroker:
         self.url = f"pulsar://{self.address}"
         self.topics: dict[str, list[StoredFrame]] = {}
         self.partitions: dict[str, int] = {}
-        #: New names of topics that became scalable ones; None: the broker is older.
+        #: Scalable topics, by their names and those from before a migration; None: the
+        #: broker is older.
         self.scalable: dict[str, str] | None = None
+        #: What each of these consists of.
+        self.segments = [pb.ScalableTopicSegment(segment_id=1, hash_end=0xFFFF)]
+        #: What it says of the end of each topic partition; None: the truth.
+        self.says_last: pb.MessageIdData | None = None
         self.lists_by_hash = False
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
         self.connections = 0
@@ -836,12 +841,39 @@ class ScriptedBroker:
     ) -> None:
         """Answers with a layout, and with the same one once more, as 5.0.0-M1 may."""
         update = pb.CommandScalableTopicUpdate(session_id=body.session_id)
-        update.dag.segments.add(segment_id=0, legacy_topic_name=body.topic)
         if name := (self.scalable or {}).get(body.topic):
             update.resolved_topic_name = name
-            update.dag.segments.add(segment_id=1)
+            update.dag.segments.extend(self.segments)
+        elif body.topic.startswith("topic://"):
+            update.error = _CODES["TopicNotFound"]
+        else:
+            update.dag.segments.add(segment_id=0, legacy_topic_name=body.topic)
         for _ in range(2):
             session.send(type=_Type.SCALABLE_TOPIC_UPDATE, scalable_topic_update=update)
+
+    def _on_watch_scalable_topics(
+        self, session: Session, body: pb.CommandWatchScalableTopics
+    ) -> None:
+        update = pb.CommandWatchScalableTopicsUpdate(watch_id=body.watch_id)
+        update.snapshot.topics.extend(sorted({*(self.scalable or {}).values()}))
+        session.send(
+            type=_Type.WATCH_SCALABLE_TOPICS_UPDATE, watch_scalable_topics_update=update
+        )
+
+    def _on_scalable_topic_subscribe(
+        self, session: Session, body: pb.CommandScalableTopicSubscribe
+    ) -> None:
+        answer = pb.CommandScalableTopicSubscribeResponse(request_id=body.request_id)
+        session.send(
+            type=_Type.SCALABLE_TOPIC_SUBSCRIBE_RESPONSE,
+            scalable_topic_subscribe_response=answer,
+        )
+
+    def _on_scalable_topic_unsubscribe(
+        self, session: Session, body: pb.CommandScalableTopicUnsubscribe
+    ) -> None:
+        success = pb.CommandSuccess(request_id=body.request_id)
+        session.send(type=_Type.SUCCESS, success=success)
 
     def _on_partitioned_metadata(
         self, session: Session, body: pb.CommandPartitionedTopicMetadata
@@ -1010,7 +1042,7 @@ class ScriptedBroker:
         entries = () if is_closing else self.topics.get(consumer.topic, ())
         answer = pb.CommandGetLastMessageIdResponse(
             request_id=body.request_id,
-            last_message_id=_last_id(entries),
+            last_message_id=self.says_last or _last_id(entries),
             consumer_mark_delete_position=_id(consumer.subscription.mark_delete),
         )
         session.send(

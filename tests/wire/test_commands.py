@@ -687,6 +687,8 @@ def requests() -> dict[str, Request[Any]]:
         "message_id": MessageId(1, 2),
         "txn": TxnId(0, 1),
         "topics": ["t"],
+        "subscription": "s",
+        "consumer_name": "c",
         "action": commands.TxnAction.COMMIT,
     }
     built = {}

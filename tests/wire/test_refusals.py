@@ -17,7 +17,6 @@ from pulsar_spark.wire.refusals import (
     has_passing_namesake,
     is_of_another_type,
     lacks_schema,
-    names_scalable_topic,
 )
 
 if TYPE_CHECKING:
@@ -77,19 +76,3 @@ def test_schemas_that_brokers_cannot_make_out() -> None:
     assert has_broken_schema(refusal("UnknownError", parsing))
     assert not has_broken_schema(refusal("UnknownError", "the topic moves"))
     assert not has_broken_schema(refusal("IncompatibleSchema", sentence))
-
-
-@pytest.mark.parametrize(
-    ("sentence", "names"),
-    [
-        ("Topic was migrated to topic://public/default/t", True),
-        ("topic://a/b/c", True),
-        ("(topic://a/b/c)", True),
-        ("Topic not found persistent://a/b/topic://", False),
-        ("no-topic://a/b/c", False),
-        ("Topic persistent://a/b/my-topic is not served", False),
-    ],
-)
-def test_scalable_topics(sentence: str, names: bool) -> None:
-    """The broker's sentence has the name by which clients of Pulsar 5 find it."""
-    assert names_scalable_topic(sentence) is names

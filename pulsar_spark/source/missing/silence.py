@@ -20,6 +20,7 @@ import time
 from pulsar_spark.client.entry_reader import EntryReader
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.probe import is_stored
+from pulsar_spark.client.segment_ends import is_segment, readable_ends
 from pulsar_spark.errors import ReadTimeoutError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.source.missing import compaction, hidden
@@ -94,13 +95,22 @@ class Silence:
         positions = self._reader.positions()
         if positions is None:
             return False
-        self._known_end = positions.last
-        if positions.last is None:
+        last = self._known_end = self._readable_end(positions.last)
+        if last is None:
             return True
         taken = self._reader.position
         if taken is None:
-            return positions.last.position < self._range.start.position
-        return positions.last.position <= taken
+            return last.position < self._range.start.position
+        return last.position <= taken
+
+    def _readable_end(self, said: MessageId | None) -> MessageId | None:
+        """Return the last readable entry, where the broker said that it is this."""
+        name = self._range.topic_partition
+        if not is_segment(name):
+            return said
+        return readable_ends(
+            self._pool, self._settings.subscription_prefix, {name: said}
+        )[name]
 
     def _has_ended(self) -> bool:
         """Return whether nothing more comes.

@@ -12,9 +12,15 @@ from typing import Any
 
 from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.errors import OptionError, ProtocolError, TopicNotFoundError
+from pulsar_spark.errors import (
+    OptionError,
+    ProtocolError,
+    ScalableTopicError,
+    TopicNotFoundError,
+)
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.topics import TopicName, TopicsPattern
+from pulsar_spark.wire.layout import Layout
 from spark_topics.client.retry import Retry
 from spark_topics.text import list_names
 
@@ -99,29 +105,32 @@ def _match(
     lookup: TopicLookup, pattern: TopicsPattern, patience_s: float
 ) -> tuple[list[TopicName], str]:
     names = lookup.topics_of_namespace(pattern.namespace_name, pattern.for_brokers)
+    scalable_names = lookup.scalable_topics(pattern.namespace_name)
     with _no_longer_than(patience_s, pattern):
         listed = [TopicName.parse(name) for name in names if pattern.matches(name)]
-    if not listed:
+        scalable = [name for name in scalable_names if pattern.matches(name)]
+    if not listed and not scalable:
         return [], (
             f"No topic of the namespace {pattern.namespace_name} matches the pattern "
             f"{pattern.text} (`topicsPattern`), which must match the whole name after "
-            "persistent://."
+            "the namespace."
         )
     # The list has each partition by itself, and may lack those never used: so
     # partitions are counted by the topic's metadata.
-    counts = lookup.partition_counts({topic.base.full_name for topic in listed})
-    _check_total(counts)
+    topics = lookup.topics({*scalable, *(topic.base.full_name for topic in listed)})
+    _check_total(topics)
     matches = [
         partition
-        for name, count in counts.items()
-        if count
-        for partition in _partitions(TopicName.parse(name), count)
+        for name, content in topics.items()
+        if content
+        for partition in _partitions(TopicName.parse(name), content)
     ]
     # Add topics without partitions, and those that are only named like a partition.
     matches += (
         topic
         for topic in listed
-        if (topic.partition_index or 0) >= (counts[topic.base.full_name] or 0)
+        if isinstance(count := topics[topic.base.full_name] or 0, int)
+        and (topic.partition_index or 0) >= count
     )
     return _in_order(matches), ""
 
@@ -129,21 +138,47 @@ def _match(
 def _expand(
     lookup: TopicLookup, topics: Iterable[TopicName]
 ) -> tuple[list[TopicName], str]:
-    counts = lookup.partition_counts({topic.full_name for topic in topics})
-    _check_total(counts)
-    uncounted = {name for name, count in counts.items() if count is None}
+    contents = lookup.topics({topic.full_name for topic in topics})
+    _check_total(contents)
+    _refuse_partitions_of_scalable(lookup, topics)
+    uncounted = {name for name, content in contents.items() if content is None}
     missing = sorted(uncounted - lookup.counted_partitions(uncounted))
     expanded = _in_order(
         partition
-        for name, count in counts.items()
+        for name, content in contents.items()
         if name not in missing
-        for partition in _partitions(TopicName.parse(name), count or 0)
+        for partition in _partitions(TopicName.parse(name), content or 0)
     )
     return expanded, f"{list_names(missing)} does not exist." if missing else ""
 
 
-def _check_total(counts: Mapping[str, int | None]) -> None:
-    total = sum(count or 0 for count in counts.values())
+def _refuse_partitions_of_scalable(
+    lookup: TopicLookup, topics: Iterable[TopicName]
+) -> None:
+    """Require that no topic is a partition of what is a scalable topic by now.
+
+    Raises:
+        ScalableTopicError: New rows go to other parts of the topic, so that this one
+            would go quiet.
+    """
+    partitions = [topic for topic in topics if topic.partition_index is not None]
+    if not partitions:
+        return
+    contents = lookup.topics({topic.base.full_name for topic in partitions})
+    for topic in partitions:
+        layout = contents[topic.base.full_name]
+        if isinstance(layout, Layout):
+            raise ScalableTopicError(
+                topic.full_name,
+                layout.topic,
+                f"{topic.full_name} was a partition of {topic.base.full_name}, which "
+                f"was migrated to the scalable topic {layout.topic} of Pulsar 5, and "
+                f"takes no further rows. Name the whole topic, {layout.topic}.",
+            )
+
+
+def _check_total(contents: Mapping[str, int | Layout | None]) -> None:
+    total = sum(content for content in contents.values() if isinstance(content, int))
     if total > _MOST_PARTITIONS:
         raise ProtocolError(
             f"The broker counts {total:,} topic partitions. No read may have more than "
@@ -186,6 +221,8 @@ def _in_order(topics: Iterable[TopicName]) -> list[TopicName]:
     return sorted(dict.fromkeys(topics), key=TopicName.sort_key)
 
 
-def _partitions(topic: TopicName, count: int) -> list[TopicName]:
-    """Return the partitions of a topic; the topic itself if not partitioned."""
-    return [topic.partition(i) for i in range(count)] or [topic]
+def _partitions(topic: TopicName, content: int | Layout) -> list[TopicName]:
+    """Return the partitions or segments of a topic; the topic itself if it has none."""
+    if isinstance(content, Layout):
+        return [TopicName.parse(segment.name) for segment in content.segments]
+    return [topic.partition(i) for i in range(content)] or [topic]

@@ -16,9 +16,8 @@ import time
 import uuid
 from collections.abc import Mapping
 
-from pulsar_spark.client.consumers import ConsumerSet
+from pulsar_spark.client.consumers import ConsumerSet, read_positions
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.positions import read_positions
 from pulsar_spark.client.probe import Listener
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.wire.commands import SubscribeRequest

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulsar_spark.columns import PARTITION, TOPIC
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import TopicName, topic_column
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Pruning:
 
     def keeps(self, topic: TopicName) -> bool:
         """Return whether rows of a topic partition can be wanted."""
-        values: dict[str, str | int] = {TOPIC: topic.full_name}
+        values: dict[str, str | int] = {TOPIC: topic_column(topic.full_name)}
         # If the topic has no partitions the column is NULL, which is not tested.
         if topic.partition_index is not None:
             values[PARTITION] = topic.partition_index

@@ -143,8 +143,8 @@ def topic_schemas(
         )
     if schemas and untyped:
         # A topic that does not exist has no schema either.
-        counts = TopicLookup(pool).partition_counts(untyped)
-        schemas |= {topic: None for topic, count in counts.items() if count is not None}
+        contents = TopicLookup(pool).topics(untyped)
+        schemas |= {name: None for name, topic in contents.items() if topic is not None}
     return schemas
 
 
@@ -207,7 +207,7 @@ def _topics(pool: ConnectionPool, options: ReadOptions) -> list[str]:
         topics = existing_topic_partitions(TopicLookup(pool), options)
     else:
         topics = list(options.topics)
-    return sorted({topic.base.full_name for topic in topics})
+    return sorted({topic.common_name for topic in topics})
 
 
 def _list(names: Iterable[str], separator: str = ", ") -> str:

@@ -104,21 +104,23 @@ def _assign(
     assigned = {topic.full_name: default for topic in topic_partitions}
     partitions: dict[str, list[str]] = {}
     for topic in topic_partitions:
-        if topic.partition_index is not None:
-            partitions.setdefault(topic.base.full_name, []).append(topic.full_name)
+        if topic.is_scalable or topic.partition_index is not None:
+            partitions.setdefault(topic.common_name, []).append(topic.full_name)
     for name, value in sorted(named.items(), key=lambda item: item[0] in assigned):
+        topic = TopicName.parse(name)
+        is_whole = topic.partition_index is None
+        members = partitions.get(topic.common_name, ()) if is_whole else ()
         if name in assigned:
             assigned[name] = value
-        elif name not in partitions:
+        elif not members:
             raise OptionError(_unknown_topic(option, name, list(assigned)))
         elif isinstance(value, MessageId):
-            partition = TopicName.parse(name).partition(max(value.partition, 0))
+            partition = topic.partition(max(value.partition, 0))
             if value.partition < 0 or partition.full_name not in assigned:
-                count = len(partitions[name])
-                raise id_of_a_whole_topic(option, name, value, count)
+                raise id_of_a_whole_topic(option, name, value, len(members))
             assigned[partition.full_name] = value
-        else:
-            assigned.update(dict.fromkeys(partitions[name], value))
+        if not isinstance(value, MessageId):
+            assigned.update(dict.fromkeys(members, value))
     return assigned
 
 

@@ -11,7 +11,7 @@ from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.options import ServiceUrl
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.source.plan.ranges import TopicRange
-from pulsar_spark.topics import topic_of
+from pulsar_spark.topics import schema_topic
 
 if TYPE_CHECKING:
     from pulsar_spark.source.plan.query_schema import QuerySchema
@@ -52,7 +52,7 @@ class ReadTask:
         """Return the task with the schemas of its topics."""
         own_schemas = {}
         if schema.others:
-            topics = {topic_of(range_.topic_partition) for range_ in self.ranges}
+            topics = {schema_topic(range_.topic_partition) for range_ in self.ranges}
             own_schemas = {
                 topic: info
                 for topic in sorted(topics & schema.others.keys())

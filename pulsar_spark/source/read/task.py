@@ -22,6 +22,7 @@ from pulsar_spark.source.read.opener import Opener
 from pulsar_spark.source.read.range_reader import RangeReader, RangeSettings
 from pulsar_spark.source.read.value_decoders import ValueDecoders
 from pulsar_spark.system import query_log
+from pulsar_spark.topics import topic_column
 from spark_topics.arrow.memory import release_unused
 from spark_topics.source.turns import read_turns
 from spark_topics.statistics import Kind, TaskStatistics, Totals
@@ -73,6 +74,7 @@ def read_task(
             values=(None if decoders is None else decoders.of(range_.topic_partition)),
             mode=Mode(options.mode),
             corrupt_record=corrupt_record,
+            topic=topic_column(range_.topic_partition),
         )
         served_by = task.brokers.get(range_.topic_partition)
         table = builder.new_table()

@@ -14,7 +14,7 @@ from pulsar_spark.client.schemas import SchemaLookup
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.source.plan.value_columns import value_settings
-from pulsar_spark.topics import topic_of
+from pulsar_spark.topics import schema_topic
 
 
 class ValueDecoders:
@@ -51,7 +51,7 @@ class ValueDecoders:
 
     def of(self, topic_partition: str) -> ValueDecoder:
         """Return the decoder of a topic partition's values."""
-        topic = topic_of(topic_partition)
+        topic = schema_topic(topic_partition)
         if topic not in self._decoders:
             self._decoders[topic] = SchemaDecoder(
                 self._own_schemas.get(topic, self._reader),

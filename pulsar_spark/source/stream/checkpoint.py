@@ -12,6 +12,7 @@
      "kept":       {"persistent://public/default/u": "21:0"},
      "schema":     {"type": "AVRO", "topic": "persistent://public/default/t",
                     "version": 3, "hash": "5f2a..."},
+     "drained":    ["segment://public/default/s/0000-7fff-0"],
      "leftOut":    {"after": {"persistent://public/default/t": {"1": "15:3"}},
                     "last":  {"persistent://public/default/t": {"1": "15:9"}}}}
 
@@ -39,6 +40,9 @@ Where topics have other schemas, ``others`` is a list of these, in the same form
 ``{"type": "NONE"}`` means values as bytes, of topics that had no schema. The field
 is absent where the user chose bytes, and in offsets of older versions: such a query
 takes the schema of now.
+
+``drained`` names segments of scalable topics that were read to their end: they may be
+deleted, and their children come next. Once deleted, they are named no more.
 
 ``leftOut`` is written by ``pulsar-spark checkpoint`` alone, if it sets topic
 partitions elsewhere while a micro-batch is planned: what the micro-batch would have
@@ -119,6 +123,7 @@ class StreamOffset(Offset[P]):
         schema: The schema that the query began with, if one is kept.
         kept: Position of each topic partition that the options no longer name.
         left_out: What the batch that ends here was planned to read, and reads no more.
+        drained: Full names of segments that were read to their end.
     """
 
     subscription: str
@@ -129,6 +134,7 @@ class StreamOffset(Offset[P]):
     schema: SchemaPin | None = None
     kept: Mapping[str, P] = field(default_factory=dict)
     left_out: Mapping[str, tuple[P, P]] = field(default_factory=dict)
+    drained: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as JSON for Spark's checkpoint."""
@@ -147,6 +153,8 @@ class StreamOffset(Offset[P]):
             tree["schema"] = self.schema.to_json()
         if self.kept:
             tree["kept"] = position_tree(self.kept)
+        if self.drained:
+            tree["drained"] = sorted(self.drained)
         if self.left_out:
             tree["leftOut"] = {
                 "after": position_tree(
@@ -185,6 +193,7 @@ class StreamOffset(Offset[P]):
                 _schema(tree.get("schema")),
                 read_positions(tree.get("kept", {}), flatten, parse),
                 _left_out(tree.get("leftOut", {}), parse),
+                _topics(tree.get("drained", [])),
             )
         except KeyError as error:
             raise unreadable(tree, ValueError(f"it has no {error}")) from None
@@ -201,7 +210,7 @@ def flatten(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the full names and the values that ``topic_tree`` made a tree of."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            names = TopicName.parse(name).partition_names(map(int, value))
+            names = TopicName.parse(name).names_below(value)
             yield from zip(names, value.values(), strict=True)
         else:
             yield TopicName.parse(name).full_name, value

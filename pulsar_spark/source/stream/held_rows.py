@@ -85,6 +85,31 @@ class HeldRows:
                 if not was_held:
                     self._warn(name, due[name], held[name])
 
+    def all_read(self, afters: Mapping[str, LastRead]) -> set[str]:
+        """Return the topic partitions in which no row is stored after a position.
+
+        A row of an open transaction is one; of an aborted one it is none.
+
+        Args:
+            afters: The position of each.
+
+        Raises:
+            PulsarSparkError: The cluster does not answer, or refuses.
+        """
+        if not afters:
+            return set()
+        latest = self._positions.from_message_ids(
+            dict.fromkeys(afters, LATEST), absent_ok=True
+        )
+        stored = {
+            name: entry.before
+            for name, entry in latest.items()
+            if entry.before.position > afters[name].position
+        }
+        delivered = {name: afters[name].message_id for name in stored}
+        passed = passes_over(self._pool, self._prefix, delivered, stored)
+        return {name for name in latest if name not in stored or passed.get(name)}
+
     def _due(
         self, statuses: Mapping[str, PartitionStatus[LastRead] | None]
     ) -> dict[str, MessageId]:

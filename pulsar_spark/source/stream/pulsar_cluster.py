@@ -16,6 +16,7 @@ in ``chunk_guard``.
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
 from collections.abc import (
     Callable,
@@ -32,8 +33,11 @@ from typing import Any
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.client.registrations import Registrations
+from pulsar_spark.client.segment_ends import is_segment, readable_ends
 from pulsar_spark.errors import (
     AskAgainError,
+    DataLossError,
     PulsarSparkError,
     TopicNotFoundError,
 )
@@ -61,6 +65,7 @@ from pulsar_spark.source.stream.pulsar_offsets import (
     topic_ranges,
     without,
 )
+from pulsar_spark.source.stream.segments import Segments
 from pulsar_spark.source.stream.stream_ends import StreamEnds
 from pulsar_spark.source.stream.stream_schema import StreamSchema
 from pulsar_spark.source.stream.subscription import (
@@ -83,6 +88,8 @@ from spark_topics.source.stream.cluster import (
     Waiting,
 )
 from spark_topics.source.stream.planner import StreamPlanner
+
+logger = logging.getLogger("pulsar_spark.source")
 
 #: Topic partitions whose next entries are looked at for one micro-batch, in turn; the
 #: others go by averages.
@@ -126,6 +133,41 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
             return ""
         return f"subscription {start.subscription}"
 
+    def latest(
+        self,
+        start: StreamOffset[LastRead],
+        *,
+        unlimited: bool = False,
+        is_committed: bool = True,
+    ) -> StreamOffset[LastRead]:
+        """Look for new segments each time, see `StreamPlanner`."""
+        self._cluster.segments.drained = start.drained
+        if self._cluster.segments.layouts:
+            self._topics.discover_soon()
+        return super().latest(start, unlimited=unlimited, is_committed=is_committed)
+
+    def ranges(
+        self, start: StreamOffset[LastRead], end: StreamOffset[LastRead]
+    ) -> Sequence[ReadTask]:
+        """Know which segments may be gone, see `StreamPlanner`."""
+        self._cluster.segments.drained = end.drained
+        return super().ranges(start, end)
+
+    def _waiting(
+        self,
+        start: StreamOffset[LastRead],
+        statuses: Mapping[str, PartitionStatus[LastRead]],
+    ) -> Collection[str]:
+        self._cluster.check_unseen(start)
+        return self._cluster.segments.waiting(statuses)
+
+    def _note_ends(
+        self,
+        last_read: Mapping[str, LastRead],
+        statuses: Mapping[str, PartitionStatus[LastRead]],
+    ) -> bool:
+        return self._cluster.drain(last_read, statuses)
+
     def fix_target(self) -> None:
         """Limit the stream to the rows stored now, see `StreamPlanner`."""
         self._cluster.held_rows.is_last_run = True
@@ -161,6 +203,7 @@ class PulsarCluster:
 
     Attributes:
         held_rows: Knows where open transactions hold back rows.
+        segments: Knows the segments of scalable topics.
     """
 
     system = PULSAR
@@ -189,11 +232,21 @@ class PulsarCluster:
         self.held_rows = HeldRows(
             pool, self._positions, options.reader_subscription_prefix
         )
+        self.segments = Segments(self._lookup.layouts, in_order=options.order_by_key)
+        self._registrations: Registrations | None = None  # once the name is recorded
+        # The registration that has protected each segment, or all of a topic, from the
+        # last visit on.
+        self._protected: dict[str, int | None] = {}
         self._ends: dict[str, LastRead] = {}  # as they were seen last
         self._made_up: str | None = None  # the name in the start of a new query
         self._name: str | None = None  # the subscription's, once it is recorded
         self._consumers: Subscription | None = None
         self._turn = 0  # of those whose next entries are looked at
+        self._whole_topics = {
+            topic.common_name
+            for topic in options.topics
+            if topic.partition_index is None
+        }
 
     def _position_lookup(self, patience_s: float | None = None) -> PositionLookup:
         return PositionLookup(
@@ -231,6 +284,8 @@ class PulsarCluster:
             if self._schema is not None:
                 self._schema.begin()
             return StreamOffset(self._made_up, last_read, start_after, schema=self._pin)
+        over = {name for name in last_read if self.segments.is_over(name)}
+        last_read = {name: last_read[name] for name in last_read if name not in over}
         return StreamOffset(
             self._name or start.subscription or self._new_name(),
             last_read,
@@ -239,6 +294,7 @@ class PulsarCluster:
             still_where_it_began(start, {**last_read, **kept}, start_after),
             self._pin,
             kept,
+            drained=self.segments.drained & last_read.keys(),
         )
 
     @property
@@ -260,6 +316,7 @@ class PulsarCluster:
             if self._consumers is not None:
                 self._consumers.close()
             self._consumers = self._subscription(name, durable=True)
+            self._registrations = Registrations(self._pool, name)
             if self._options.delete_subscription_on_stop and name != self._made_up:
                 self._consumers.may_be_on(filter(self.is_wanted, offset.last_read))
         return True
@@ -330,7 +387,7 @@ class PulsarCluster:
         if self._options.topics_pattern is not None:
             return self._options.topics_pattern.matches(name)
         topic = TopicName.parse(name)
-        return topic in self._options.topics or topic.base in self._options.topics
+        return topic in self._options.topics or topic.common_name in self._whole_topics
 
     def topic_of(self, name: str) -> str:
         """Return the name without the suffix of a partition."""
@@ -357,11 +414,20 @@ class PulsarCluster:
     ) -> Iterator[dict[str, PartitionStatus[LastRead] | None]]:
         """Visit the consumers; delete what a visit that fails has subscribed to."""
         consumers = self._watch()
+        over = self._over(begins)
         try:
-            by_topic = consumers.visit(begins)
+            by_topic = consumers.visit(
+                {name: read for name, read in begins.items() if name not in over}
+            )
+            over |= {
+                name
+                for name, status in by_topic.items()
+                if status is None and self._may_be_gone(name)
+            }
             present = {
                 name: status for name, status in by_topic.items() if status is not None
             }
+            self._protected.update({name: self._registration(name) for name in present})
             afters = dict(begins)
             if not self._options.read_compacted:
                 afters |= self._losses.resume(begins, present)
@@ -370,14 +436,111 @@ class PulsarCluster:
                 name: None if status is None else _status(afters[name], lasts[name])
                 for name, status in by_topic.items()
             }
+            statuses |= {name: PartitionStatus(begins[name], None) for name in over}
             # Compaction says nothing of what is stored.
             if not self._options.read_compacted:
-                self.held_rows.look(statuses, consumers.waiting)
+                self.held_rows.look(
+                    {n: status for n, status in statuses.items() if n not in over},
+                    consumers.waiting,
+                )
             yield statuses
         except PulsarSparkError:
             consumers.take_back()
             raise
         consumers.confirm()
+
+    # -- segments of scalable topics ---------------------------------------------------
+
+    def _over(self, begins: Mapping[str, LastRead]) -> set[str]:
+        """Protect the segments to read; return those that are not to be asked about."""
+        if any(map(is_segment, begins)) and not self.segments.layouts:
+            existing_topic_partitions(self._lookup, self._options)
+        if self._registrations is not None:
+            self._registrations.add(self.segments.layouts)
+        return {name for name in begins if self.segments.is_over(name)}
+
+    def _may_be_gone(self, name: str) -> bool:
+        """Return whether it is no loss that a segment was deleted.
+
+        A broker deletes no segment in which a registered subscription has a backlog,
+        and what is acknowledged was read.
+        """
+        if name in self.segments.drained:
+            return True
+        if self.segments.is_absent(name) and self._is_protected(name, name):
+            self.segments.drained |= {name}
+            return True
+        return False
+
+    def _is_protected(self, key: str, name: str) -> bool:
+        """Return whether a registration has lasted since the last visit."""
+        registration = self._registration(name)
+        return registration is not None and registration == self._protected.get(key)
+
+    def _registration(self, name: str) -> int | None:
+        layout = self.segments.layout_of(name)
+        if layout is None or self._registrations is None:
+            return None
+        return self._registrations.current(layout.topic)
+
+    def drain(
+        self,
+        last_read: Mapping[str, LastRead],
+        statuses: Mapping[str, PartitionStatus[LastRead]],
+    ) -> bool:
+        """Note which segments a micro-batch reads to their end.
+
+        Args:
+            last_read: The end of the micro-batch.
+            statuses: What there is to read.
+
+        Returns:
+            Whether there are any that were not known.
+        """
+        ends = {
+            name: last_read[name]
+            for name in self.segments.ending(last_read)
+            if (last := statuses[name].last) is None or not last_read[name] < last
+        }
+        try:
+            # Compaction says nothing of what is stored.
+            is_exact = not self._options.read_compacted
+            drained = self.held_rows.all_read(ends) if is_exact else set(ends)
+        except PulsarSparkError as error:
+            logger.debug("It is not known whether segments are drained: %s", error)
+            return False
+        self.segments.drained |= drained
+        return bool(drained)
+
+    def check_unseen(self, start: StreamOffset[LastRead]) -> None:
+        """Report segments that were deleted before the query has seen them.
+
+        A registered subscription keeps the broker from that.
+
+        Raises:
+            DataLossError: There are some, and that is an error.
+        """
+        unseen = self.segments.unseen({**start.last_read, **start.kept})
+        for layout in self.segments.layouts:
+            topic, ids = layout.topic, unseen.get(layout.topic)
+            is_protected = self._is_protected(topic, topic)
+            self._protected[topic] = self._registration(topic)
+            if not ids or is_protected:
+                continue
+            message = (
+                f"{topic} had the segments {', '.join(map(str, ids))}, which were "
+                "deleted before the query has read any of them. The subscription of a "
+                "running query keeps the broker from that (`ackOnCommit`); while the "
+                "query is stopped, only retention does."
+            )
+            if self._options.fail_on_data_loss:
+                raise DataLossError(
+                    f"{message} Set `failOnDataLoss` to false to go on without them.",
+                    topic_partition=topic,
+                    wanted=str(ids[0]),
+                    available="",
+                )
+            logger.warning("[PULSAR_DATA_LOSS] %s Going on without them.", message)
 
     def _lasts(
         self, found: Mapping[str, CursorStatus], afters: Mapping[str, LastRead]
@@ -388,6 +551,7 @@ class PulsarCluster:
         what is stored would end.
         """
         lasts = {name: positions.last for name, positions in found.items()}
+        lasts |= self._segment_ends(lasts)
         doubtful = [
             name
             for name, last in lasts.items()
@@ -400,6 +564,18 @@ class PulsarCluster:
             lasts |= {name: positions.last for name, positions in asked.items()}
         self._note_ends(lasts)
         return lasts
+
+    def _segment_ends(
+        self, said: Mapping[str, MessageId | None]
+    ) -> dict[str, MessageId | None]:
+        """Return the ends of segments that have entries behind the query's cursor."""
+        segments = [name for name in said if is_segment(name)]
+        waiting = self._watch().waiting(segments)
+        return readable_ends(
+            self._pool,
+            self._options.reader_subscription_prefix,
+            {name: said[name] for name in segments if waiting.get(name, 1) > 0},
+        )
 
     def _note_ends(self, lasts: Mapping[str, MessageId | None]) -> None:
         for name, last in lasts.items():
@@ -611,6 +787,8 @@ class PulsarCluster:
             return
         if self._options.delete_subscription_on_stop:
             consumers.delete()
+            if self._registrations is not None:
+                self._registrations.end()
         else:
             consumers.close()
 

@@ -45,7 +45,7 @@ from pulsar_spark.source.plan.query_schema import (
     value_columns_of,
 )
 from pulsar_spark.source.stream.checkpoint import SchemaPin
-from pulsar_spark.topics import topic_of
+from pulsar_spark.topics import schema_topic
 
 logger = logging.getLogger("pulsar_spark.source")
 
@@ -232,7 +232,7 @@ class StreamSchema:
         is_latest = self._options.schema_version in (None, LATEST_SCHEMA)
         if self.schema.info is None or not is_latest:
             return
-        topics = {topic_of(name) for name in topic_partitions}
+        topics = {schema_topic(name) for name in topic_partitions}
         for topic, info in self._lookup.latest(sorted(topics)).items():
             own = self.schema.others.get(topic) or self.schema.info
             if info is not None and says_the_same(info, own):

@@ -21,11 +21,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.peek import entry_of
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.positions import read_positions
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,

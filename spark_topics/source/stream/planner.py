@@ -29,12 +29,12 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
 from spark_topics.source.stream.checkpoint import OffsetT, batch_spans
-from spark_topics.source.stream.cluster import Cluster
+from spark_topics.source.stream.cluster import Cluster, PartitionStatus
 from spark_topics.source.stream.idle_rest import IdleRest
 from spark_topics.source.stream.position import P
 from spark_topics.source.stream.topic_set import TopicSet
@@ -144,10 +144,11 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         if is_committed and start != self._initial:
             self._cluster.recorded(start)
         statuses = self._topics.visit(self._topics.begins(start))
+        waiting = self._waiting(start, statuses)
         news = {
             name: unread
             for name, status in statuses.items()
-            if (unread := status.unread) is not None
+            if (unread := status.unread) is not None and name not in waiting
         }
         ends = self._ends.decide(
             news, unlimited=unlimited, may_wait=not self._topics.is_fixed
@@ -159,9 +160,12 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         last_read = {}
         for name in statuses:
             position = ends[name] if name in ends else start.position(name)
+            if position is None and name in waiting:
+                position = statuses[name].after
             if position is not None:
                 last_read[name] = position
-        if last_read == start.last_read and kept == start.kept:
+        is_news = self._note_ends(last_read, statuses)
+        if last_read == start.last_read and kept == start.kept and not is_news:
             self._rest.begin(start, time.monotonic() - began_s)
             return start
         self._ends.batch_planned()
@@ -171,10 +175,34 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             start_after = {
                 n: read_to for n, read_to in start.last_read.items() if n in last_read
             }
-        for name in ends:
+        for name in {*ends, *waiting} & last_read.keys():
             if statuses[name].after != start.last_read.get(name):
                 start_after[name] = statuses[name].after
         return self._cluster.next_offset(start, last_read, start_after, kept)
+
+    def _waiting(
+        self, start: OffsetT, statuses: Mapping[str, PartitionStatus[P]]
+    ) -> Collection[str]:
+        """Return topic partitions whose rows come in a later micro-batch.
+
+        The offset names these from now on, so that it is a loss if one is deleted.
+
+        Args:
+            start: The end of the last micro-batch.
+            statuses: What there is to read, of all topic partitions.
+        """
+        return ()
+
+    def _note_ends(
+        self, last_read: Mapping[str, P], statuses: Mapping[str, PartitionStatus[P]]
+    ) -> bool:
+        """Learn how far a micro-batch goes; return whether that has to be recorded.
+
+        Args:
+            last_read: The position in each topic partition at the end.
+            statuses: What there is to read of them.
+        """
+        return False
 
     def ranges(self, start: OffsetT, end: OffsetT) -> Sequence[R]:
         """Return what the micro-batch between two offsets reads.

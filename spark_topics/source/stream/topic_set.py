@@ -70,6 +70,10 @@ class TopicSet(Generic[P, OffsetT]):
         edges = self._edges(self._cluster.partitions(wait=True))
         self._target = {name: status.last for name, status in edges.items()}
 
+    def discover_soon(self) -> None:
+        """Look for new topic partitions at the next plan, whatever the interval."""
+        self._next_discovery_s = 0.0
+
     def kept(self, start: OffsetT) -> dict[str, P]:
         """Return the position of each topic partition that the options do not name.
 

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where segments of scalable topics end, for readers.
+
+GET_LAST_MESSAGE_ID says that of ordinary topics. For a segment, brokers of 5.0.0-M1 and
+5.0.1 go on saying what they said first: they compare each new entry with the end that
+readers have, a moment before they move that end. So readers are asked::
+
+    said 7:2     what GET_LAST_MESSAGE_ID says: readable at least up to here
+    stored 7:90  where the segment ends: rows of open transactions included
+    7:2 < end <= 7:90   the last of a few entries that a broker delivers, or passes over
+
+Most often 7:90 is delivered, and that is all. Behind an open transaction nothing comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.probe import Listener
+from pulsar_spark.errors import PulsarSparkError
+from pulsar_spark.message_id import LATEST, MessageId
+from pulsar_spark.topics import SEGMENT_SCHEME
+from pulsar_spark.wire.commands import SubscribeRequest
+
+#: Entries of a segment that are tried at a time.
+_TRIES = 16
+
+#: Rounds of tries until the end is known to the entry, at most.
+_ROUNDS = 8
+
+#: How long a broker may take to deliver an entry, in seconds.
+_DELIVERY_S = 2.0
+_STEP_S = 0.01
+
+#: A ledger and an entry.
+_Place = tuple[int, int]
+
+_NOTHING: _Place = (-1, -1)
+
+
+class _Bounds(NamedTuple):
+    """What is known of the end of a segment.
+
+    Attributes:
+        readable: The last entry that is known to be readable.
+        stored: The last one that may be.
+    """
+
+    readable: _Place
+    stored: _Place
+
+    def places(self) -> list[_Place]:
+        """Return entries to try, in order; the last is the last that is stored."""
+        ledger_id, last = self.stored
+        first = self.readable[1] + 1 if self.readable[0] == ledger_id else 0
+        steps = min(_TRIES, last - first + 1)
+        entries = {last - (last - first) * i // max(1, steps - 1) for i in range(steps)}
+        return [(ledger_id, entry_id) for entry_id in sorted(entries)]
+
+
+def is_segment(name: str) -> bool:
+    """Return whether a topic partition is a segment."""
+    return name.startswith(SEGMENT_SCHEME)
+
+
+def readable_ends(
+    pool: ConnectionPool,
+    subscription_prefix: str,
+    said: Mapping[str, MessageId | None],
+) -> dict[str, MessageId | None]:
+    """Return the last readable entry of each segment; None where there is none.
+
+    Segments that cannot be asked now keep what was said.
+
+    Args:
+        pool: The cluster's connections.
+        subscription_prefix: Beginning of the names under which is asked.
+        said: What GET_LAST_MESSAGE_ID says of each segment, by full name.
+    """
+    ends = dict(said)
+    bounds = _bounds(pool, subscription_prefix, said) if said else {}
+    for number in range(_ROUNDS):
+        if not bounds:
+            break
+        # At first the last entry alone: with no transaction open, that one comes.
+        tried = {
+            name: bound.places() if number else [bound.stored]
+            for name, bound in bounds.items()
+        }
+        narrowed = {}
+        for name, places in _readable(pool, subscription_prefix, tried).items():
+            readable = max([*places, bounds[name].readable])
+            if readable > bounds[name].readable:
+                ends[name] = MessageId(*readable)
+            held = [place for place in tried[name] if place > readable]
+            if held and held[0] > (readable[0], readable[1] + 1):
+                ledger_id, entry_id = held[0]
+                if entry_id > 0:  # earlier ledgers are read by later looks
+                    narrowed[name] = _Bounds(readable, (ledger_id, entry_id - 1))
+        bounds = narrowed
+    return ends
+
+
+def _bounds(
+    pool: ConnectionPool, prefix: str, said: Mapping[str, MessageId | None]
+) -> dict[str, _Bounds]:
+    """Return the segments that may be readable further than what was said."""
+    with ConsumerSet(pool, TopicConsumer, waits_for_end=False) as probes:
+        probes.connect(said)
+        probes.step(lambda probe: probe.subscribe(_reader(prefix, LATEST)))
+        replies = probes.step(lambda probe: probe.get_last())
+    bounds: dict[str, _Bounds] = {}
+    for name, reply in replies.items():
+        stored = read_positions(reply).before.position
+        last = said[name]
+        readable = _NOTHING if last is None else last.position
+        if stored > readable and stored[1] >= 0:
+            bounds[name] = _Bounds(readable, stored)
+    return bounds
+
+
+def _readable(
+    pool: ConnectionPool, prefix: str, tried: Mapping[str, Iterable[_Place]]
+) -> dict[str, list[_Place]]:
+    """Return what is readable of the entries tried, of the segments that answer."""
+    questions = {
+        f"{name} at {MessageId(*place)}": _Question(name, place)
+        for name, places in tried.items()
+        for place in places
+    }
+    with ConsumerSet(
+        pool,
+        lambda key, connection: _Probe(questions[key], connection),
+        waits_for_end=False,
+    ) as probes:
+        probes.connect(questions, lambda key: questions[key].segment)
+        probes.step(lambda probe: probe.subscribe(_reader(prefix, probe.start)))
+        for probe in probes.members.values():
+            with contextlib.suppress(PulsarSparkError):
+                probe.connection.grant(probe.consumer_id, 1)
+        silent = _silent(probes)
+        # An entry of an aborted transaction never comes: the cursor passes over it.
+        replies = probes.step(lambda probe: probe.get_last(), silent)
+        passed = {
+            key: read_positions(reply).before.position for key, reply in replies.items()
+        }
+        readable: dict[str, list[_Place]] = {name: [] for name in tried}
+        for key, (segment, place) in questions.items():
+            member = probes.members.get(key)
+            if member is None:
+                readable.pop(segment, None)
+            elif segment in readable and member.first is not None:
+                readable[segment].append(member.first)
+            elif segment in readable and passed.get(key, _NOTHING) >= place:
+                readable[segment].append(place)
+    return readable
+
+
+class _Question(NamedTuple):
+    """Whether an entry can be read.
+
+    Attributes:
+        segment: Full name.
+        place: The entry.
+    """
+
+    segment: str
+    place: _Place
+
+
+class _Probe(Listener):
+    """A reader at an entry."""
+
+    def __init__(self, question: _Question, connection: Connection) -> None:
+        super().__init__(question.segment, connection)
+        self.start = MessageId(*question.place)
+
+
+def _silent(probes: ConsumerSet[_Probe]) -> list[str]:
+    """Wait for entries; return the readers that get none."""
+    deadline = time.monotonic() + _DELIVERY_S
+    while True:
+        silent = [
+            key
+            for key, probe in probes.members.items()
+            if probe.is_open and probe.first is None
+        ]
+        if not silent or time.monotonic() > deadline:
+            return silent
+        time.sleep(_STEP_S)
+
+
+def _reader(prefix: str, start: MessageId) -> SubscribeRequest:
+    return SubscribeRequest(f"{prefix}-{uuid.uuid4()}", start=start)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The segments of scalable topics in a stream: their order, and their end.
+
+A stream reads each segment as an ordinary topic partition. Three things are different,
+see ``wire.layout``:
+
+- Rows of a key are in order only if a child is read after its parents: in a later
+  micro-batch, because tasks of the same one run in any order.
+- A sealed segment that was read to its end is *drained*. The checkpoint says so, and
+  from then on it is no loss when the broker deletes the segment.
+- A segment that came and went between two looks is a loss. Ids without a gap tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pulsar_spark.topics import TopicName
+
+if TYPE_CHECKING:
+    from pulsar_spark.wire.layout import Layout
+
+
+class Segments:
+    """What a stream knows of its scalable topics.
+
+    Args:
+        layouts: The layout of each topic by its name, as it was seen last. Whoever
+            looks topics up keeps them up to date.
+        in_order: Whether rows of a key are read in their order.
+
+    Attributes:
+        drained: Full names of segments that were read to their end.
+    """
+
+    def __init__(self, layouts: Mapping[str, Layout], *, in_order: bool) -> None:
+        self._layouts = layouts
+        self._in_order = in_order
+        self.drained: frozenset[str] = frozenset()
+
+    @property
+    def layouts(self) -> Collection[Layout]:
+        """Return the layout of each topic."""
+        return self._layouts.values()
+
+    def layout_of(self, name: str) -> Layout | None:
+        """Return the layout of the topic of a topic partition or segment.
+
+        None where the topic is not known to be a scalable one.
+        """
+        return self._layouts.get(TopicName.parse(name).scalable_name)
+
+    def is_absent(self, name: str) -> bool:
+        """Return whether a segment is in the layout of its topic no more."""
+        layout = self.layout_of(name)
+        return layout is not None and name not in layout.by_name
+
+    def is_over(self, name: str) -> bool:
+        """Return whether nothing is left to ask about: drained, and deleted."""
+        return name in self.drained and self.is_absent(name)
+
+    def ending(self, names: Iterable[str]) -> list[str]:
+        """Return the segments that get no more rows, and are not drained yet."""
+        sealed = {
+            segment.name
+            for layout in self.layouts
+            for segment in layout.segments
+            if segment.is_sealed and segment.name not in self.drained
+        }
+        return [name for name in names if name in sealed]
+
+    def waiting(self, statuses: Mapping[str, Any]) -> set[str]:
+        """Return the segments that come only after others are drained.
+
+        Args:
+            statuses: By the names of all that the query reads now.
+        """
+        waiting: set[str] = set()
+        if not self._in_order:
+            return waiting
+        for layout in self.layouts:
+            for segment in layout.segments:  # parents come before their children
+                parents = {layout.names.get(number, "") for number in segment.parents}
+                undrained = (parents & statuses.keys()) - self.drained
+                if undrained or parents & waiting:
+                    waiting.add(segment.name)
+        return waiting
+
+    def unseen(self, read: Iterable[str]) -> dict[str, list[int]]:
+        """Return the ids of segments that were deleted before the query has seen them.
+
+        Args:
+            read: All that the query has seen, by full name.
+
+        Returns:
+            Ids by the name of the topic; only topics of which it has seen segments.
+        """
+        latest: dict[str, int] = {}
+        for topic in map(TopicName.parse, read):
+            if topic.is_segment and topic.partition_index is not None:
+                name = topic.scalable_name
+                latest[name] = max(latest.get(name, -1), topic.partition_index)
+        unseen = {}
+        for layout in self.layouts:
+            if layout.topic in latest and layout.segments:
+                ids = range(latest[layout.topic] + 1, layout.segments[-1].segment_id)
+                if missing := [number for number in ids if number not in layout.names]:
+                    unseen[layout.topic] = missing
+        return unseen

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registrations of a subscription at scalable topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.registrations import Registrations
+from pulsar_spark.errors import BrokerError
+from pulsar_spark.wire.layout import Layout
+from tests.support.scripted_broker import ScriptedBroker, cut, refuse
+from tests.support.waiting import wait_until
+
+TOPIC = "topic://public/default/t"
+SUBSCRIBE, UNSUBSCRIBE = "SCALABLE_TOPIC_SUBSCRIBE", "SCALABLE_TOPIC_UNSUBSCRIBE"
+
+
+@pytest.fixture
+def registrations(pool: ConnectionPool) -> Registrations:
+    """Of a subscription."""
+    return Registrations(pool, "mine")
+
+
+def layouts(scripted: ScriptedBroker, *topics: str) -> list[Layout]:
+    """Topics that this broker manages."""
+    return [Layout(topic, 0, (), (scripted.url, "")) for topic in topics or (TOPIC,)]
+
+
+def test_a_topic_is_asked_once(
+    scripted: ScriptedBroker, registrations: Registrations
+) -> None:
+    """As long as the connection lasts, the registration does."""
+    assert registrations.current(TOPIC) is None
+    registrations.add(layouts(scripted))
+    number = registrations.current(TOPIC)
+    other = "topic://public/default/u"
+    registrations.add(layouts(scripted, TOPIC, other))
+    assert registrations.current(TOPIC) == number != registrations.current(other)
+    bodies = scripted.bodies[SUBSCRIBE]
+    assert [body.topic for body in bodies] == [TOPIC, other]
+    assert {body.subscription for body in bodies} == {"mine"}
+    assert len({body.consumer_id for body in bodies}) == 2
+
+
+def test_a_connection_that_broke(
+    scripted: ScriptedBroker, registrations: Registrations
+) -> None:
+    """What was protected may be gone: it is another registration."""
+    registrations.add(layouts(scripted))
+    before = registrations.current(TOPIC)
+    scripted.cut()
+    wait_until(lambda: registrations.current(TOPIC) is None)
+    registrations.add(layouts(scripted))
+    assert registrations.current(TOPIC) not in (None, before)
+
+
+def test_a_topic_without_a_controller(
+    scripted: ScriptedBroker, registrations: Registrations
+) -> None:
+    """Any broker is asked."""
+    registrations.add([Layout(TOPIC, 0, ())])
+    assert registrations.current(TOPIC) is not None
+
+
+def test_a_refusal(scripted: ScriptedBroker, registrations: Registrations) -> None:
+    """It ends the query: nothing would be protected."""
+    scripted.script(SUBSCRIBE, refuse("AuthorizationError"))
+    with pytest.raises(BrokerError):
+        registrations.add(layouts(scripted))
+    assert registrations.current(TOPIC) is None
+
+
+def test_the_end(
+    scripted: ScriptedBroker,
+    registrations: Registrations,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The subscription is deleted; where a broker cannot, the way to do it is told."""
+    registrations.add(layouts(scripted))
+    registrations.end()
+    assert scripted.requests[UNSUBSCRIBE] == 1
+    registrations.end()
+    assert scripted.requests[UNSUBSCRIBE] == 1
+    assert not caplog.records
+    registrations.add(layouts(scripted))
+    scripted.script(UNSUBSCRIBE, cut)
+    registrations.end()
+    assert "mine stays registered at topic://public/default/t" in caplog.text

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scalable topics of a broker of Pulsar 5, as operators and writers handle them."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
+from pulsar_spark.options.client import ClientOptions
+from pulsar_spark.options.service_url import parse_service_url
+from pulsar_spark.wire.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pulsar_spark.testing.embedded_broker import EmbeddedBroker
+
+#: The release that these tests start: a preview, of 2026-06.
+PULSAR_5 = "5.0.0-M1"
+
+
+class ScalableTopic:
+    """A scalable topic of ``public/default``, and its segments.
+
+    Args:
+        broker: Has it.
+        name: Its name in the namespace.
+        segments: How many to create it with; 0 where it exists.
+    """
+
+    def __init__(self, broker: EmbeddedBroker, name: str, segments: int = 0) -> None:
+        self.name = f"topic://public/default/{name}"
+        self._path = f"{broker.admin_url}/admin/v2/scalable/public/default/{name}"
+        self._pool = ConnectionPool(
+            ClientOptions(
+                service_url=parse_service_url(broker.service_url, "service.url")
+            )
+        )
+        if segments:
+            assert self.ask("PUT", f"?numInitialSegments={segments}") == 204
+
+    def ask(self, method: str, what: str = "") -> int:
+        """Makes a call of the admin REST; returns the HTTP status."""
+        body = b"" if method == "POST" else None
+        request = urllib.request.Request(self._path + what, body, method=method)
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def split(self, segment_id: int) -> None:
+        """Splits a segment into two."""
+        assert self.ask("POST", f"/split/{segment_id}") == 204
+
+    def merge(self, left: int, right: int) -> None:
+        """Makes one segment of two neighbours."""
+        assert self.ask("POST", f"/merge/{left}/{right}") == 204
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of now."""
+        layout = TopicLookup(self._pool).topics([self.name])[self.name]
+        assert isinstance(layout, Layout)
+        return layout
+
+    @property
+    def subscriptions(self) -> dict[str, Any]:
+        """The registered subscriptions."""
+        with urllib.request.urlopen(f"{self._path}/stats") as answer:
+            found: dict[str, Any] = json.load(answer)["subscriptions"]
+        return found
+
+    def put(self, segment_id: int, values: Iterable[str]) -> None:
+        """Stores a row for each value in a segment, whatever its keys would be."""
+        name = self.layout.names[segment_id]
+        with Producers(self._pool, ProducerSettings()) as producers:
+            producers.open([name])
+            producer = producers.get(name)
+            for value in values:
+                producers.send(producer, producer.plain_entry(value.encode()))
+            producers.flush()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._pool.close()

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts of scalable topics, as brokers describe them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsar_spark.errors import ProtocolError
+from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.layout import Layout, layout_of
+
+TOPIC = "topic://t/ns/x"
+ORDINARY = "persistent://t/ns/x"
+
+
+def described(*segments: dict[str, object]) -> pb.CommandScalableTopicUpdate:
+    """What a broker sends."""
+    update = pb.CommandScalableTopicUpdate(session_id=1)
+    update.dag.epoch = 7
+    for segment in segments:
+        update.dag.segments.add(**segment)
+    return update
+
+
+#: What became of a topic that was split, and merged again.
+SPLIT_AND_MERGED = described(
+    {"segment_id": 3, "hash_start": 0, "hash_end": 0xFFFF, "parent_ids": [1, 2]},
+    {"segment_id": 0, "hash_start": 0, "hash_end": 0xFFFF, "state": 1},
+    {"segment_id": 1, "hash_end": 0x7FFF, "state": 1, "parent_ids": [0]},
+    {
+        "segment_id": 2,
+        "hash_start": 0x8000,
+        "hash_end": 0xFFFF,
+        "state": 1,
+        "parent_ids": [0],
+    },
+)
+
+
+def test_segments_are_named_by_hashes_and_number() -> None:
+    """In the order of their numbers, so that parents come first."""
+    layout = layout_of(SPLIT_AND_MERGED, TOPIC)
+    assert isinstance(layout, Layout)
+    assert (layout.topic, layout.epoch) == (TOPIC, 7)
+    assert list(layout.names.values()) == [
+        "segment://t/ns/x/0000-ffff-0",
+        "segment://t/ns/x/0000-7fff-1",
+        "segment://t/ns/x/8000-ffff-2",
+        "segment://t/ns/x/0000-ffff-3",
+    ]
+    assert [segment.is_sealed for segment in layout.segments] == [True] * 3 + [False]
+    assert layout.by_name[layout.names[3]].parents == {1, 2}
+
+
+def test_an_ordinary_topic_has_no_layout() -> None:
+    """A broker describes its partitions as segments, and what does not exist, too."""
+    partitions = described(
+        {"hash_end": 0x7FFF, "legacy_topic_name": f"{ORDINARY}-partition-0"},
+        {
+            "segment_id": 1,
+            "hash_start": 0x8000,
+            "hash_end": 0xFFFF,
+            "legacy_topic_name": f"{ORDINARY}-partition-1",
+        },
+    )
+    assert layout_of(partitions, ORDINARY) is None
+
+
+def test_a_migrated_topic_keeps_the_names_of_its_partitions() -> None:
+    """The new segments come after them."""
+    migrated = described(
+        {"hash_end": 0xFFFF, "state": 1, "legacy_topic_name": ORDINARY},
+        {"segment_id": 1, "hash_end": 0xFFFF, "parent_ids": [0]},
+    )
+    for topic in (ORDINARY, TOPIC):
+        layout = layout_of(migrated, topic)
+        assert layout is not None
+        assert layout.topic == TOPIC
+        assert list(layout.by_name) == [ORDINARY, "segment://t/ns/x/0000-ffff-1"]
+
+
+@pytest.mark.parametrize(
+    ("segments", "what"),
+    [
+        ([{"hash_start": 2, "hash_end": 1}], "the hashes 2 to 1"),
+        ([{"hash_end": 0x10000}], "the hashes 0 to 65536"),
+        ([{"segment_id": 1, "parent_ids": [1]}], "the segment 1 before its parent"),
+        ([{}, {}], "two segments 0"),
+        (
+            [{"legacy_topic_name": "persistent://t/ns/other"}, {"segment_id": 1}],
+            "other",
+        ),
+        ([{"legacy_topic_name": TOPIC}, {"segment_id": 1}], TOPIC),
+        ([{"legacy_topic_name": "a/b"}, {"segment_id": 1}], "'?a/b"),
+        ([{"segment_id": number} for number in range(100_001)], "100,001 segments"),
+    ],
+)
+def test_what_cannot_be(segments: list[dict[str, object]], what: str) -> None:
+    """A hostile broker, or an answer that was damaged."""
+    with pytest.raises(ProtocolError, match=what) as caught:
+        layout_of(described(*segments), TOPIC)
+    assert TOPIC in str(caught.value)
