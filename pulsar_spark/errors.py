@@ -315,11 +315,12 @@ class TopicMigratedError(BrokerError):
 class ScalableTopicError(PulsarSparkError):
     """A scalable topic of Pulsar 5 where that cannot be.
 
-    Writes to scalable topics are not supported yet. That includes topics that were
-    migrated to scalable ones: their old names take no further rows. Brokers before
-    Pulsar 5 have no scalable topics.
+    Writes to scalable topics are at least once, and not idempotent or exactly once yet.
+    A single partition of a topic that was migrated to a scalable one goes quiet.
+    Brokers before Pulsar 5 have no scalable topics.
 
-    Cure: Write with a client that knows scalable topics, or name an ordinary topic.
+    Cure: Set `deliveryGuarantee` to at-least-once, name the whole topic, or name an
+    ordinary topic.
 
     Attributes:
         topic: The topic that was named.
@@ -337,8 +338,7 @@ class ScalableTopicError(PulsarSparkError):
         )
         super().__init__(
             message
-            or f"{what} This connector does not write to scalable topics yet: "
-            "use a client that does."
+            or f"{what} It has segments and no partitions: name an ordinary topic."
         )
         self.topic = topic
         self.scalable_topic = scalable_topic

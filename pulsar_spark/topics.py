@@ -119,7 +119,7 @@ class TopicName:
 
     @property
     def is_scalable(self) -> bool:
-        """Return whether the topic is a scalable one, or a segment of such a topic."""
+        """Return whether the name is of a scalable topic or of a segment."""
         return self.scheme != _SCHEME
 
     @property
@@ -167,7 +167,7 @@ class TopicName:
 
     @property
     def key(self) -> str:
-        """Return what tells a partition or segment from others of its topic.
+        """Return the key of a partition or segment within its topic.
 
         In JSON by topic, this is the key below the topic: ``3``, ``0000-7fff-4``.
         """

@@ -506,6 +506,9 @@ LAYERS = {
     "sink.grouping": Layer(
         ("errors", "topics", "columns", "arrow"), ("pyarrow",), _NETWORK + _CLOCK
     ),
+    "sink.kept_rows": Layer(
+        ("arrow", "sink.grouping"), ("pyarrow",), _NETWORK + _CLOCK
+    ),
     "sink.numbering": Layer(("errors", "arrow"), ("crc32c",), _NETWORK + _CLOCK),
     "sink.target": Layer(
         (

@@ -8,6 +8,9 @@ the same place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -106,6 +109,90 @@ class Router:
         whole = pc.multiply(pc.divide(numbers, partitions), partitions)
         return pc.subtract(numbers, whole).cast(pa.int32())
 
+
+class SegmentRouter(Router):
+    """Chooses the segment of each row of a scalable topic.
+
+    To the one whose id the row names; else to the one whose hashes have that of the
+    key; else round robin.
+
+    Args:
+        topic: Full name, for errors.
+        segments: Id, lowest and highest hash of each active segment.
+        knows_keys: Whether it is known how brokers choose by keys.
+        first: As for `Router`.
+        run_length: As for `Router`.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        segments: Sequence[tuple[int, int, int]],
+        *,
+        knows_keys: bool,
+        first: int,
+        run_length: int,
+    ) -> None:
+        super().__init__(
+            len(segments),
+            "Murmur3_32Hash",
+            "RoundRobinPartition",
+            first=first,
+            run_length=run_length,
+        )
+        self._topic = topic
+        self._ids = pa.array([number for number, _, _ in segments], pa.int32())
+        by_hash = sorted(
+            (start, end, index) for index, (_, start, end) in enumerate(segments)
+        )
+        indexes = [-1] * (_MOST_HASH + 1)
+        for start, end, index in by_hash:
+            indexes[start : end + 1] = [index] * (end + 1 - start)
+        self._by_hash = pa.array(indexes, pa.int32())
+        self._is_whole = -1 not in indexes
+        self._knows_keys = knows_keys
+
+    def route(self, rows: EncodedRows, first_row: int) -> pa.Int32Array:
+        """Return the index of the segment of each row, never NULL.
+
+        Raises:
+            BadRowError: ``__partition`` is no active segment, or nobody knows where a
+                key belongs.
+        """
+        if rows.partitions is not None:
+            rows = replace(rows, partitions=self._indexes(rows.partitions, first_row))
+        return super().route(rows, first_row)
+
+    def _indexes(self, chosen: pa.Int32Array, first_row: int) -> pa.Int32Array:
+        indexes = pc.index_in(chosen, self._ids)
+        unknown = pc.and_(chosen.is_valid(), indexes.is_null())
+        if pc.any(unknown).as_py():
+            row = pc.index(unknown, True).as_py()
+            raise BadRowError(
+                f"__partition is {chosen[row]}, which is no active segment of "
+                f"{self._topic} (row {first_row + row} of the task's rows for the "
+                "topic, from 0). Write NULL where it does not matter."
+            )
+        return indexes
+
+    def _by_key(self, keys: pa.LargeStringArray) -> pa.Int32Array:
+        if not (self._knows_keys and self._is_whole):
+            raise BadRowError(
+                f"Rows have keys, and it is not known to which segment of {self._topic}"
+                " this release of the broker wants a key: 5.0.0-M1 is known. Leave"
+                " `__key` out, or name the segment in `__partition`."
+            )
+        texts = keys.fill_null("") if keys.null_count else keys
+        hashes = pc.bit_wise_and(self._hashes(texts), _LOW_BITS)
+        indexes = self._by_hash.take(hashes)
+        if not keys.null_count:
+            return indexes
+        return pc.if_else(keys.is_valid(), indexes, _NONE)
+
+
+#: Keys have hashes of 16 bits in a scalable topic.
+_MOST_HASH = 0xFFFF
+_LOW_BITS = pa.scalar(_MOST_HASH, pa.uint32())
 
 _NONE = pa.scalar(None, pa.int32())
 

@@ -167,7 +167,7 @@ class TopicLookup:
                 assert isinstance(service, Connection)
                 with contextlib.suppress(PulsarSparkError):
                     service.send(commands.scalable_topic_close(answer.session_id))
-            layout = _layout(name, answer)
+            layout = _layout(name, answer, service)
             if isinstance(layout, Layout):
                 self.layouts[layout.topic] = layout
             if layout is not None or name not in topics:
@@ -475,12 +475,15 @@ def _partition_count(
 
 
 def _layout(
-    topic: str, answer: pb.CommandScalableTopicUpdate | PulsarSparkError
+    topic: str,
+    answer: pb.CommandScalableTopicUpdate | PulsarSparkError,
+    service: Connection | PulsarSparkError,
 ) -> Layout | None | PulsarSparkError:
-    """Return the layout of a topic, None where it is not a scalable one."""
+    """Return the layout of a topic, None for an ordinary topic."""
     if isinstance(answer, pb.CommandScalableTopicUpdate):
         try:
-            return layout_of(answer, topic)
+            version = getattr(service, "server_version", "")
+            return layout_of(answer, topic, version)
         except ProtocolError as error:
             return error
     if isinstance(answer, BrokerError) and not answer.retriable:

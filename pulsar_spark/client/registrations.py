@@ -51,7 +51,7 @@ class Registrations:
         self._consumers: dict[str, tuple[int, Connection]] = {}
 
     def current(self, topic: str) -> int | None:
-        """Return the number of the registration at a topic; None where it has ended.
+        """Return the number of the current registration at a topic, None without any.
 
         As long as the number stays the same, no segment was deleted in which the
         subscription had a backlog.
@@ -114,7 +114,7 @@ class Registrations:
             return error
 
     def end(self) -> None:
-        """End all registrations, where brokers can: those of 5.0.0-M1 cannot."""
+        """End all registrations. Brokers of 5.0.0-M1 keep these for a minute."""
         connections = {topic: conn for topic, (_, conn) in self._consumers.items()}
         requests = {
             topic: commands.scalable_topic_unsubscribe(consumer_id)

@@ -46,7 +46,7 @@ _NOTHING: _Place = (-1, -1)
 
 
 class _Bounds(NamedTuple):
-    """What is known of the end of a segment.
+    """Bounds of the end of a segment.
 
     Attributes:
         readable: The last entry that is known to be readable.
@@ -129,7 +129,7 @@ def _bounds(
 def _readable(
     pool: ConnectionPool, prefix: str, tried: Mapping[str, Iterable[_Place]]
 ) -> dict[str, list[_Place]]:
-    """Return what is readable of the entries tried, of the segments that answer."""
+    """Return the readable entries among those tried, by segment."""
     questions = {
         f"{name} at {MessageId(*place)}": _Question(name, place)
         for name, places in tried.items()

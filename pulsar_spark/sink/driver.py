@@ -42,7 +42,7 @@ from pulsar_spark.sink.journal import Journal
 from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
 from pulsar_spark.sink.schemas import TopicSchemas
 from pulsar_spark.sink.tally import NO_ROWS, Tally
-from pulsar_spark.sink.targets import find_targets
+from pulsar_spark.sink.targets import find_targets, require_ordinary
 from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.system import log_summary, warn_once
@@ -135,6 +135,7 @@ class _Write:
                 [options.topic],
                 auto_creation=options.topic_auto_creation,
             )
+            require_ordinary(self._targets[options.topic], options.guarantee)
             schemas = TopicSchemas(pool, options, self._columns)
             schemas.choose([options.topic])
             schemas.register(options.topic, self._targets[options.topic][0])

@@ -7,8 +7,11 @@ import logging
 from collections.abc import Iterable
 
 from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.errors import TopicNotFoundError
-from pulsar_spark.topics import TopicName
+from pulsar_spark.client.segment_ends import is_segment
+from pulsar_spark.errors import ScalableTopicError, TopicNotFoundError
+from pulsar_spark.options import DeliveryGuarantee
+from pulsar_spark.topics import SCALABLE_SCHEME, TopicName, topic_of
+from pulsar_spark.wire.layout import Layout
 
 logger = logging.getLogger("pulsar_spark.sink")
 
@@ -32,12 +35,17 @@ def find_targets(
     """
     topics = list(topics)
     bases = {topic.base.full_name for topic in topics}
-    counts = lookup.partition_counts(bases)
-    absent = [name for name, count in counts.items() if count is None]
+    contents = lookup.topics(bases)
+    absent = [
+        name
+        for name, content in contents.items()
+        if content is None and not name.startswith(SCALABLE_SCHEME)
+    ]
     if auto_creation and absent:
-        counts |= lookup.partition_counts(absent, auto_creation=True)
-        for name in absent:
-            if (count := counts[name]) is not None:
+        counts = lookup.partition_counts(absent, auto_creation=True)
+        contents |= counts
+        for name, count in counts.items():
+            if count is not None:
                 form = f"with {count} partitions" if count else "without partitions"
                 logger.warning(
                     "The topic %s does not exist: it is created as the broker's policy "
@@ -47,16 +55,30 @@ def find_targets(
                 )
     return {
         topic: _targets(
-            topic, counts[topic.base.full_name], auto_creation=auto_creation
+            topic, contents[topic.base.full_name], auto_creation=auto_creation
         )
         for topic in topics
     }
 
 
-def _targets(topic: TopicName, count: int | None, *, auto_creation: bool) -> list[str]:
+def _targets(
+    topic: TopicName, count: int | Layout | None, *, auto_creation: bool
+) -> list[str]:
+    if isinstance(count, Layout):
+        if topic.partition_index is not None:
+            raise ScalableTopicError(
+                topic.full_name,
+                count.topic,
+                f"{topic.full_name} was a partition of a topic that was migrated to "
+                f"the scalable topic {count.topic} of Pulsar 5, and takes no further "
+                f"rows. Name the whole topic, {count.topic}.",
+            )
+        return [segment.name for segment in count.active]
     if count is None:
         why = (
-            "and the broker's policy is not to create it"
+            "and scalable topics are not created by writing"
+            if topic.is_scalable
+            else "and the broker's policy is not to create it"
             if auto_creation
             else "and `topicAutoCreation` is false"
         )
@@ -77,3 +99,26 @@ def _targets(topic: TopicName, count: int | None, *, auto_creation: bool) -> lis
     if topic.partition_index is not None or not count:
         return [topic.full_name]
     return list(topic.partition_names(range(count)))
+
+
+def require_ordinary(targets: Iterable[str], guarantee: DeliveryGuarantee) -> None:
+    """Require that no topic is scalable where a guarantee does not hold for such.
+
+    Args:
+        targets: Full names of topic partitions.
+        guarantee: Of the write.
+
+    Raises:
+        ScalableTopicError: One is.
+    """
+    if guarantee in (DeliveryGuarantee.NONE, DeliveryGuarantee.AT_LEAST_ONCE):
+        return
+    for name in filter(is_segment, targets):
+        topic = topic_of(name)
+        raise ScalableTopicError(
+            topic,
+            topic,
+            f"{topic} is a scalable topic of Pulsar 5, to which this connector writes "
+            "with `deliveryGuarantee` none and at-least-once only, not yet "
+            f"{guarantee.value}.",
+        )

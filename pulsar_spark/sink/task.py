@@ -12,14 +12,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import pyarrow as pa
 
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
-from pulsar_spark.arrow.routing import Router, partition_runs
+from pulsar_spark.arrow.routing import Router, SegmentRouter, partition_runs
 from pulsar_spark.arrow.values import ValueEncoder
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
@@ -30,12 +37,16 @@ from pulsar_spark.client.producing.producers import (
     TopicProducer,
 )
 from pulsar_spark.client.requests import together
+from pulsar_spark.client.segment_ends import is_segment
+from pulsar_spark.client.segment_tail import last_stored_id
 from pulsar_spark.encryption.encryptor import encryptors
 from pulsar_spark.errors import (
+    AskAgainError,
     BadRowError,
     BrokerError,
     MessageTooLargeError,
     PulsarSparkError,
+    TopicNotFoundError,
     TransactionLostError,
 )
 from pulsar_spark.loops.sends import SendFrame
@@ -49,14 +60,16 @@ from pulsar_spark.sink.grouping import (
     up_to_large_rows,
     with_keys_as_bytes,
 )
+from pulsar_spark.sink.kept_rows import Kept, KeptRows
 from pulsar_spark.sink.numbering import producer_name, require_numbers
 from pulsar_spark.sink.schemas import ByTopicEncoder, TopicSchemas
 from pulsar_spark.sink.target import Target
-from pulsar_spark.sink.targets import find_targets
+from pulsar_spark.sink.targets import find_targets, require_ordinary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.system import query_log, warn_once
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import TopicName, topic_of
 from pulsar_spark.wire.commands import ProducerAccessMode
+from pulsar_spark.wire.layout import Layout
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, max_entry_bytes
 from spark_topics.sink.write import Task
 from spark_topics.statistics import Kind, TaskStatistics, Totals
@@ -152,7 +165,12 @@ class TaskWriter:
         self._announce = announce
         self._known_schemas = dict(schemas or {})
         self._schemas: TopicSchemas | None = None
-        self._known = dict(targets)
+        # Segments change: they are looked up when the first row comes.
+        self._known = {
+            topic: names
+            for topic, names in targets.items()
+            if not any(map(is_segment, names))
+        }
         self._pool = _new_pool(options)
         self._settings = _settings(options, task, transaction)
         self._producers = Producers(self._pool, self._settings)
@@ -169,6 +187,7 @@ class TaskWriter:
         )
         self._topics: dict[TopicName, _Topic] = {}
         self._targets: dict[str, Target] = {}  # by name of the topic partition
+        self._kept: dict[str, KeptRows] = {}  # by name of the segment
         self._unsent: list[tuple[TopicProducer, list[SendFrame]]] = []
         self._unsent_bytes = 0
         self._encoder: RowEncoder | None = None
@@ -192,6 +211,7 @@ class TaskWriter:
         try:
             for batch in self._promptly(batches):
                 self._add(batch)
+                self._follow_splits()
             for target in self._targets.values():
                 target.require_known()
             self._cut_rest()
@@ -200,6 +220,9 @@ class TaskWriter:
             if self._options.guarantee is not DeliveryGuarantee.NONE:
                 self._producers.flush()
                 self._markers.flush()
+            while self._follow_splits():
+                self._cut_rest()
+                self._producers.flush()
             if self._transaction is not None:
                 self._transaction.confirm()
             return self._summary()
@@ -310,16 +333,96 @@ class TaskWriter:
             else:
                 return max_entry_bytes(service.max_message_size_bytes)
 
+    def _follow_splits(self) -> bool:
+        """Send rows that sealed segments lack to the segments that follow.
+
+        Returns:
+            Whether there are any, so that not all rows may be stored yet.
+        """
+        sealed = {
+            topic_of(name)
+            for name, target in self._targets.items()
+            if target.producer.left is not None
+        }
+        for topic in self._topics.values():
+            if topic.layout is not None and topic.layout.topic in sealed:
+                self._follow(topic, topic.layout.topic)
+        return bool(sealed)
+
+    def _follow(self, topic: _Topic, name: str) -> None:
+        """Go on with the active segments of a topic, first with rows that others lack.
+
+        Args:
+            topic: The topic.
+            name: The full name of the scalable topic.
+        """
+        of_topic = {n: t for n, t in self._targets.items() if topic_of(n) == name}
+        ended = {n for n, t in of_topic.items() if t.producer.left is not None}
+        layout = self._layout_without(name, ended)
+        active = {segment.name for segment in layout.active}
+        left: list[tuple[EncodedRows, Sequence[int]]] = []
+        # Parents have lower ids, and older rows of a key, than their children.
+        for segment in sorted(of_topic.keys() - active, key=TopicName.parse):
+            target = self._targets.pop(segment)
+            if target.producer.left is None:
+                target.producer.end()
+            kept = self._kept.pop(segment, KeptRows())
+            left += kept.left(self._rows_stored(target.producer))
+        topic.follow(layout, self._targets)
+        for rows, numbers in left:
+            self._add_to_topic(topic, rows, numbers)
+
+    def _keep(self, producer: TopicProducer, kept: Kept) -> None:
+        """Keep rows for a segment; other topic partitions do not end."""
+        if is_segment(producer.topic):
+            stored = producer.stored_rows + producer.duplicate_rows
+            self._kept.setdefault(producer.topic, KeptRows()).keep(kept, stored)
+
+    def _rows_stored(self, producer: TopicProducer) -> int:
+        """Return the number of sent rows that a sealed segment has stored."""
+        rows = producer.stored_rows + producer.duplicate_rows
+        if producer.left and producer.name:
+            try:
+                last_id = last_stored_id(
+                    self._pool, producer.topic, producer.name, producer.last_stored
+                )
+            except TopicNotFoundError:
+                return rows  # deleted, with whatever it had
+            stored = [f for f in producer.left if f.highest_sequence_id <= last_id]
+            producer.stored_rows += sum(frame.rows for frame in stored)
+            producer.stored_bytes += sum(len(frame.data) for frame in stored)
+            rows += sum(frame.rows for frame in stored)
+        return rows
+
+    def _layout_without(self, topic: str, sealed: Collection[str]) -> Layout:
+        """Wait for the layout in which segments are sealed, and return it."""
+        lookup = TopicLookup(self._pool)
+        retry = self._pool.retry(self._pool.write_patience_s)
+        while True:
+            content = lookup.topics([topic])[topic]
+            if not isinstance(content, Layout):
+                raise TopicNotFoundError(
+                    f"The topic {topic} was deleted while rows were written to it.",
+                    code="TopicNotFound",
+                )
+            active = {segment.name for segment in content.active}
+            if active and not active & set(sealed):
+                return content
+            retry.pause(
+                AskAgainError(f"{topic}: the segments after a split are unknown")
+            )
+
     def _find(self, topics: Iterable[TopicName]) -> None:
         """Look up topics before rows go there."""
         new = [topic for topic in topics if topic not in self._topics]
         absent = [topic for topic in new if topic not in self._known]
+        lookup = TopicLookup(self._pool)
         if absent:
             self._known |= find_targets(
-                TopicLookup(self._pool),
-                absent,
-                auto_creation=self._options.topic_auto_creation,
+                lookup, absent, auto_creation=self._options.topic_auto_creation
             )
+        for topic in absent:
+            require_ordinary(self._known[topic], self._options.guarantee)
         assert self._schemas is not None
         unknown = [topic for topic in new if topic not in self._schemas.chosen]
         if unknown:
@@ -330,6 +433,7 @@ class TaskWriter:
                 self._options,
                 self._task,
                 self._schemas.chosen[topic],
+                lookup.layouts.get(topic.scalable_name),
             )
 
     def _add_to_topic(
@@ -348,6 +452,7 @@ class TaskWriter:
         self._open(topic, sorted({group // count for group, _, _ in runs}))
         for group, start, end in runs:
             target = topic.targets[group // count]
+            self._keep(target.producer, Kept(rows, numbers, start, end))
             self._send(
                 target, target.add(rows, numbers, start, end, is_whole=has_one_key)
             )
@@ -460,6 +565,7 @@ class _Topic:
         targets: Those that are open, by number.
         rows: Rows of the task that went to it so far.
         schema: What they are written with; None for none.
+        layout: Of a scalable topic, whose active segments are the topic partitions.
     """
 
     def __init__(
@@ -468,17 +574,46 @@ class _Topic:
         options: WriteOptions,
         task: Task,
         schema: SchemaInfo | None,
+        layout: Layout | None = None,
     ) -> None:
         self.names = names
         self.schema = schema
+        self.layout = layout
         self.targets: dict[int, Target] = {}
         self.rows = 0
+        self._options = options
+        self._first = task.number
+        if layout is not None:
+            self.follow(layout, {})
+            return
         self.router = Router(
             len(names),
             options.hashing_scheme,
             options.message_routing_mode,
             first=task.number,
             run_length=_run_length(options),
+        )
+
+    def follow(self, layout: Layout, targets: Mapping[str, Target]) -> None:
+        """Go on with the active segments of a layout.
+
+        Args:
+            layout: The layout.
+            targets: Those of them that are open, by name.
+        """
+        self.layout = layout
+        self.names = [segment.name for segment in layout.active]
+        self.targets = {
+            index: targets[name]
+            for index, name in enumerate(self.names)
+            if name in targets
+        }
+        self.router = SegmentRouter(
+            layout.topic,
+            [(s.segment_id, s.hash_start, s.hash_end) for s in layout.active],
+            knows_keys=layout.knows_keys,
+            first=self._first,
+            run_length=_run_length(self._options),
         )
 
 

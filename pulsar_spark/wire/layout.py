@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""The layout of a scalable topic of Pulsar 5: the segments that it consists of.
+r"""The layout of a scalable topic of Pulsar 5: its segments and their order.
 
 Keys go to segments by ranges of a hash. A segment is split into two, or two neighbours
 are merged: the old ones are sealed, which means that no more rows come, and the new
@@ -20,7 +20,7 @@ as a client sees them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MAX_HASH = 0xFFFF
 
 _SEALED = 1
+
+#: In the version of the brokers whose routing of keys is known.
+_FIRST_RELEASE = "5.0.0-M1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +71,28 @@ class Layout:
         segments: All there are, by id.
         controllers: URLs of the broker that manages the topic, without and with TLS;
             "" where there is none.
+        server_version: What the broker says of itself that described the topic.
     """
 
     topic: str
     epoch: int
     segments: tuple[Segment, ...]
     controllers: tuple[str, str] = ("", "")
+    server_version: str = field(default="", compare=False)
+
+    @property
+    def active(self) -> list[Segment]:
+        """Return the segments that take rows."""
+        return [segment for segment in self.segments if not segment.is_sealed]
+
+    @property
+    def knows_keys(self) -> bool:
+        """Return whether the rule by which keys go to segments is known.
+
+        5.0.0-M1 goes by the low 16 bits of murmur3_32. Later releases go by the high
+        ones, and want entries of neighbouring keys alone (PIP-486).
+        """
+        return _FIRST_RELEASE in self.server_version
 
     @cached_property
     def by_name(self) -> dict[str, Segment]:
@@ -86,7 +105,9 @@ class Layout:
         return {segment.segment_id: segment.name for segment in self.segments}
 
 
-def layout_of(update: pb.CommandScalableTopicUpdate, topic: str) -> Layout | None:
+def layout_of(
+    update: pb.CommandScalableTopicUpdate, topic: str, server_version: str = ""
+) -> Layout | None:
     """Return what a broker says of a topic; None for an ordinary topic.
 
     Brokers describe a topic that is not scalable as segments that are its partitions.
@@ -94,6 +115,7 @@ def layout_of(update: pb.CommandScalableTopicUpdate, topic: str) -> Layout | Non
     Args:
         update: The answer to SCALABLE_TOPIC_LOOKUP.
         topic: The full name that was asked for.
+        server_version: What the broker says of itself.
 
     Raises:
         ProtocolError: No topic can be like that.
@@ -115,6 +137,7 @@ def layout_of(update: pb.CommandScalableTopicUpdate, topic: str) -> Layout | Non
         update.dag.epoch,
         tuple(by_id[segment_id] for segment_id in sorted(by_id)),
         (update.dag.controller_broker_url, update.dag.controller_broker_url_tls),
+        server_version,
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
 from pulsar_spark.arrow.hashing import boost_hash, java_string_hash, murmur3_32
-from pulsar_spark.arrow.routing import Router, partition_runs
+from pulsar_spark.arrow.routing import Router, SegmentRouter, partition_runs
 from pulsar_spark.errors import BadRowError
 
 SCHEMES = ["JavaStringHash", "Murmur3_32Hash", "BoostHash"]
@@ -239,3 +240,44 @@ def test_sort_is_stable():
         assert indices is not None
         order = sorted(range(5000), key=numbers.__getitem__)
         assert indices.to_pylist() == order
+
+
+class TestSegments:
+    """Of a scalable topic; ids 3 and 5 have the upper and the lower half of hashes."""
+
+    SEGMENTS: ClassVar = [(3, 0x8000, 0xFFFF), (5, 0, 0x7FFF)]
+
+    def router(self, *, knows_keys: bool = True) -> SegmentRouter:
+        """Whose first turn is that of the first segment."""
+        return SegmentRouter(
+            "topic://a/b/c",
+            self.SEGMENTS,
+            knows_keys=knows_keys,
+            first=0,
+            run_length=2,
+        )
+
+    def test_by_key(self) -> None:
+        """By the low bits of murmur3_32, as 5.0.0-M1 has it."""
+        keys = [str(number) for number in range(200)] + [None]
+        chosen = self.router().route(rows_of(keys=keys), 0).to_pylist()
+        for key, index in zip(keys[:-1], chosen, strict=False):
+            assert key is not None
+            digest = murmur3_32(key.encode()) & 0xFFFF
+            assert index == (0 if digest >= 0x8000 else 1)
+        assert chosen[-1] in (0, 1)
+
+    def test_by_id(self) -> None:
+        """NULL is left to turns."""
+        given = rows_of(partitions=[5, 3, None, None])
+        assert self.router().route(given, 0).to_pylist() == [1, 0, 1, 1]
+        with pytest.raises(BadRowError, match=r"__partition is 4.*row 8 of"):
+            self.router().route(rows_of(partitions=[3, 4]), 7)
+
+    def test_keys_of_another_release(self) -> None:
+        """Never a wrong segment in silence."""
+        router = self.router(knows_keys=False)
+        with pytest.raises(BadRowError, match="not known to which segment"):
+            router.route(rows_of(keys=["a"]), 0)
+        assert router.route(rows_of(keys=["a"], partitions=[5]), 0).to_pylist() == [1]
+        assert len(router.route(rows_of(count=3), 0)) == 3

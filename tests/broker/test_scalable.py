@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import pulsar_spark
+from pulsar_spark.arrow.hashing import murmur3_32
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import official
 from tests.support.scalable import PULSAR_5, ScalableTopic
@@ -320,6 +323,118 @@ class TestStreams:
             copy.run_to_the_end(ackOnCommit="false")
 
 
+def write(
+    spark: SparkSession, broker: EmbeddedBroker, topic: str, rows: int, **options: str
+) -> None:
+    """Writes numbers, with one of a few keys each, by two tasks."""
+    given = {"service.url": broker.service_url, "topic": topic, **options}
+    (
+        spark.range(0, rows, 1, 2)
+        .selectExpr("CAST(id AS STRING) AS value", "CAST(id % 50 AS STRING) AS __key")
+        .write.format("pulsar")
+        .mode("append")
+        .options(**given)
+        .save()
+    )
+
+
+class TestWrites:
+    @pytest.fixture
+    def topic(self, broker: EmbeddedBroker) -> Iterator[ScalableTopic]:
+        """Two segments, of which none is ever deleted."""
+        path = "/admin/v2/namespaces/public/default/retention"
+        forever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        put_json(broker, path, forever, "POST")
+        name = f"write-{time.monotonic_ns()}"
+        with closing(ScalableTopic(broker, name, segments=2)) as topic:
+            yield topic
+
+    def test_segments_that_split_and_merge_meanwhile(
+        self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic
+    ) -> None:
+        """Each row is stored once, where its key belongs, and in order by key."""
+        rows = 400_000
+        over = threading.Event()
+
+        def divide() -> None:
+            chosen = random.Random(7)
+            while not over.wait(0.2):
+                active = sorted(topic.layout.active, key=lambda one: one.hash_start)
+                if len(active) < 5:
+                    topic.split(chosen.choice(active).segment_id)
+                else:
+                    index = chosen.randrange(len(active) - 1)
+                    left, right = active[index : index + 2]
+                    topic.merge(left.segment_id, right.segment_id)
+
+        with ThreadPoolExecutor(1) as executor:
+            divider = executor.submit(divide)
+            try:
+                # Slowly enough for a few splits.
+                write(
+                    spark,
+                    broker,
+                    topic.name,
+                    rows,
+                    **{"pulsar.producer.batchingMaxMessages": "20"},
+                )
+            finally:
+                over.set()
+            divider.result(60)
+        layout = topic.layout
+        assert len(layout.segments) > 4
+        frame = load(
+            spark, broker, topic=topic.name, metadataColumns="__key,__partition"
+        )
+        last: dict[tuple[str, bool], int] = {}
+        count = 0
+        by_id = {one.segment_id: one for one in layout.segments}
+        # In the order of segments, and of rows in these: parents come first.
+        for row in frame.collect():
+            number, key = int(bytes(row["value"])), row["__key"]
+            segment = by_id[row["__partition"]]
+            digest = murmur3_32(key.encode()) & 0xFFFF
+            assert segment.hash_start <= digest <= segment.hash_end
+            writer = key, number >= rows // 2
+            assert last.get(writer, -1) < number
+            last[writer] = number
+            count += 1
+        assert count == rows
+
+    def test_a_named_segment(
+        self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic
+    ) -> None:
+        """By its id, if it is active."""
+
+        def write_to(segment_id: int) -> None:
+            rows = spark.sql(f"SELECT 'x' AS value, {segment_id} AS __partition")
+            writer = rows.write.format("pulsar").mode("append")
+            writer.option("service.url", broker.service_url).option(
+                "topic", topic.name
+            ).save()
+
+        topic.split(0)
+        write_to(3)
+        with pytest.raises(PySparkException, match="no active segment"):
+            write_to(0)
+        frame = load(spark, broker, topic=topic.name, metadataColumns="__partition")
+        assert [row["__partition"] for row in frame.collect()] == [3]
+
+    @pytest.mark.parametrize("guarantee", ["idempotent", "exactly-once"])
+    def test_guarantees_that_are_missing(
+        self,
+        spark: SparkSession,
+        broker: EmbeddedBroker,
+        topic: ScalableTopic,
+        guarantee: str,
+    ) -> None:
+        """They are refused before anything is written."""
+        options = {"deliveryGuarantee": guarantee, "idempotenceId": "mine"}
+        with pytest.raises(PySparkException, match=r"PULSAR_SCALABLE_TOPIC.*not yet"):
+            write(spark, broker, topic.name, 10, **options)
+        assert load(spark, broker, topic=topic.name).count() == 0
+
+
 class TestMigration:
     @pytest.mark.parametrize("partitions", [0, 2])
     def test_a_stream_and_reads_go_on(
@@ -329,7 +444,7 @@ class TestMigration:
         tmp_path: Path,
         partitions: int,
     ) -> None:
-        """By the old name and by the new one; a write names the new one."""
+        """By the old name and by the new one; so do writes."""
         local_name = f"moved-{time.monotonic_ns()}"
         old_name = f"persistent://public/default/{local_name}"
         if partitions:
@@ -359,22 +474,20 @@ class TestMigration:
         assert len(copy.rows) == 20
         for name in (old_name, topic.name):
             assert load(spark, broker, topic=name).count() == 20
-        rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value")
-        for name in (old_name, topic.name):
-            writer = rows.write.format("pulsar").mode("append").option("topic", name)
-            with pytest.raises(
-                PySparkException, match=rf"PULSAR_SCALABLE_TOPIC.*{topic.name}"
-            ):
-                writer.option("service.url", broker.service_url).save()
+        for count, name in enumerate((old_name, topic.name), 3):
+            write(spark, broker, name, 10)
+            assert load(spark, broker, topic=name).count() == 10 * count
         if partitions:
             with pytest.raises(PySparkException, match="Name the whole topic"):
                 load(spark, broker, topic=f"{old_name}-partition-1").count()
 
 
-def put_json(broker: EmbeddedBroker, path: str, value: Any) -> None:
+def put_json(
+    broker: EmbeddedBroker, path: str, value: Any, method: str = "PUT"
+) -> None:
     """Makes a call of the admin REST."""
     request = urllib.request.Request(
-        broker.admin_url + path, json.dumps(value).encode(), method="PUT"
+        broker.admin_url + path, json.dumps(value).encode(), method=method
     )
     request.add_header("Content-Type", "application/json")
     with urllib.request.urlopen(request):

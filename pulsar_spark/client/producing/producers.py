@@ -43,6 +43,7 @@ from pulsar_spark.client.producing.states import (
 )
 from pulsar_spark.client.requests import fan_out, gather, send_all, tell_all
 from pulsar_spark.client.schemas import schema_message
+from pulsar_spark.client.segment_ends import is_segment
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -51,6 +52,7 @@ from pulsar_spark.errors import (
     SchemaError,
     SendTimeoutError,
     TopicMigratedError,
+    TopicNotFoundError,
     TransportError,
 )
 from pulsar_spark.loops.sends import SendFrame
@@ -225,11 +227,17 @@ class Producers:
         if new:
             self._producers |= new  # so that a close finds those that did attach
             retry = self._opening_retry()
-            ask_all(
-                new,
-                lambda some: self._attach([new[topic] for topic in some], retry),
-                retry,
-            )
+            ask_all(new, lambda some: self._begin([new[t] for t in some], retry), retry)
+
+    def _begin(
+        self, producers: Iterable[TopicProducer], retry: Retry
+    ) -> dict[str, pb.CommandProducerSuccess | None | PulsarSparkError]:
+        """Attach for the first time; None where a segment is sealed by now."""
+        by_topic = {producer.topic: producer for producer in producers}
+        return {
+            topic: None if _has_ended(by_topic[topic], answer) else answer
+            for topic, answer in self._attach(by_topic.values(), retry).items()
+        }
 
     def _opening_retry(self) -> Retry:
         # A name may be held by a task that was killed, for as long as a broker takes to
@@ -263,7 +271,7 @@ class Producers:
 
         def admit() -> bool:
             admitted.extend(self._admit(left))
-            return bool(admitted)
+            return bool(admitted) or not left
 
         while left:
             next_bytes = len(left[0][1][0].data)
@@ -281,6 +289,9 @@ class Producers:
         shared = self._shared
         while left:
             producer, frames = left[0]
+            if producer.left is not None:
+                left.popleft()  # whoever has the rows takes them elsewhere
+                continue
             if producer in shared.resending:
                 return  # behind what it sends again
             count, in_flight_bytes = self._fitting(frames)
@@ -492,6 +503,8 @@ class Producers:
                 if self._has_to_resend(producer):
                     assert producer.connection is not None
                     on_connections.setdefault(producer.connection, []).append(producer)
+            elif _has_ended(producer, answer):
+                logger.info("%s is sealed: its rows go to other segments", topic)
             elif answer.retriable:
                 producer.broke(answer)
             else:
@@ -802,6 +815,20 @@ class Producers:
                 target,
             )
         return AskAgainError(f"{topic} moves on to another cluster, {target}.")
+
+
+def _has_ended(producer: TopicProducer, answer: object) -> bool:
+    """End the producer of a segment that is sealed or deleted; return whether so.
+
+    Brokers create the segments of a layout before the layout names them.
+    """
+    is_sealed = is_segment(producer.topic) and (
+        isinstance(answer, TopicNotFoundError)
+        or (isinstance(answer, BrokerError) and answer.code == TERMINATED)
+    )
+    if is_sealed:
+        producer.end()
+    return is_sealed
 
 
 def _check_version(producer: TopicProducer, schema_version: bytes) -> None:

@@ -47,6 +47,7 @@ from pulsar_spark.loops.sends import Receipt, SendFrame
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import CompressionType
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
 from pulsar_spark.wire.outgoing import Encryption, EntryEncoder
 from pulsar_spark.wire.protocol import SendRefused
 
@@ -217,6 +218,8 @@ class TopicProducer:
         topic_epoch: What a broker that gives exclusive access wants to see again.
         cluster: Hosts of the cluster of the last attachment; None before that.
         queued_at: Since when it waits for exclusive access; None if it does not.
+        left: What had no receipt when a broker said that the segment is sealed; None
+            before that. Nothing more can be sent.
     """
 
     def __init__(
@@ -251,6 +254,7 @@ class TopicProducer:
         self.topic_epoch: int | None = None
         self.cluster: tuple[str, ...] | None = None
         self.queued_at: float | None = None
+        self.left: list[SendFrame] | None = None
         self._shared = shared
         self._new_encryption = new_encryption
 
@@ -467,6 +471,23 @@ class TopicProducer:
             topic_partition=self.topic,
             rows=1,
         )
+
+    def end(self) -> None:
+        """Take in that the segment is sealed: any state -> NEW, for good."""
+        with self._shared.changed:
+            self.left = list(self._in_flight)
+            # Rows may still be made entries of, in vain, if it never attached.
+            self.max_message_size_bytes = (
+                self.max_message_size_bytes or DEFAULT_MAX_MESSAGE_SIZE_BYTES
+            )
+            self._shared.in_flight_bytes -= sum(len(f.data) for f in self.left)
+            self.pending.clear()
+            self.unsent.clear()
+            self.attachment = None
+            self.state = State.NEW
+            self._shared.broken.pop(self, None)
+            self._shared.resending.pop(self, None)
+            self._shared.changed.notify_all()
 
     def drop_pending(self) -> int:
         """Give up entries without a receipt; return their number of rows."""

@@ -452,7 +452,7 @@ class PulsarCluster:
     # -- segments of scalable topics ---------------------------------------------------
 
     def _over(self, begins: Mapping[str, LastRead]) -> set[str]:
-        """Protect the segments to read; return those that are not to be asked about."""
+        """Protect the segments to read; return the drained and deleted segments."""
         if any(map(is_segment, begins)) and not self.segments.layouts:
             existing_topic_partitions(self._lookup, self._options)
         if self._registrations is not None:
@@ -460,7 +460,7 @@ class PulsarCluster:
         return {name for name in begins if self.segments.is_over(name)}
 
     def _may_be_gone(self, name: str) -> bool:
-        """Return whether it is no loss that a segment was deleted.
+        """Return whether a segment may be deleted without loss.
 
         A broker deletes no segment in which a registered subscription has a backlog,
         and what is acknowledged was read.

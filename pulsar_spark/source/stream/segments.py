@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Segments:
-    """What a stream knows of its scalable topics.
+    """The scalable topics of a stream.
 
     Args:
         layouts: The layout of each topic by its name, as it was seen last. Whoever
@@ -52,7 +52,7 @@ class Segments:
         return self._layouts.get(TopicName.parse(name).scalable_name)
 
     def is_absent(self, name: str) -> bool:
-        """Return whether a segment is in the layout of its topic no more."""
+        """Return whether a segment has left the layout of its topic."""
         layout = self.layout_of(name)
         return layout is not None and name not in layout.by_name
 

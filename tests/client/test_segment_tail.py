@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sealed segment has of a producer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_spark.client.segment_tail import last_stored_id
+from pulsar_spark.errors import TopicNotFoundError
+from pulsar_spark.message_id import MessageId
+from tests.support.scripted_broker import LEDGER, ScriptedBroker, StoredFrame, single
+
+if TYPE_CHECKING:
+    from pulsar_spark.client.pool import ConnectionPool
+
+SEGMENT = "segment://public/default/t/0000-ffff-0"
+
+
+def entry(producer: str, sequence_id: int, **metadata: int) -> StoredFrame:
+    """An entry of a producer."""
+    fields = {"producer_name": producer, "sequence_id": sequence_id, **metadata}
+    return single(b"row", **fields)
+
+
+ENTRIES = [
+    entry("mine", 0),
+    entry("other", 9),
+    entry("mine", 1, highest_sequence_id=4),
+    entry("other", 10),
+    # The first of two chunks: the row is not whole.
+    entry("mine", 5, chunk_id=0, num_chunks_from_msg=2),
+]
+
+
+@pytest.mark.parametrize(
+    ("producer", "after", "last_id"),
+    [
+        ("mine", None, 4),
+        ("mine", MessageId(LEDGER, 2), 4),
+        ("mine", MessageId(LEDGER, 3), -1),
+        ("other", None, 10),
+        ("nobody", None, -1),
+    ],
+)
+def test_the_last_whole_message(
+    scripted: ScriptedBroker,
+    pool: ConnectionPool,
+    producer: str,
+    after: MessageId | None,
+    last_id: int,
+) -> None:
+    """By its producer's name, from an entry on."""
+    scripted.add_topic(SEGMENT, ENTRIES)
+    assert last_stored_id(pool, SEGMENT, producer, after) == last_id
+
+
+def test_all_chunks(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """With the last one the row counts."""
+    last = entry("mine", 5, chunk_id=1, num_chunks_from_msg=2)
+    scripted.add_topic(SEGMENT, [*ENTRIES, last])
+    assert last_stored_id(pool, SEGMENT, "mine", None) == 5
+
+
+def test_many_entries(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """More than are asked for at a time."""
+    scripted.add_topic(SEGMENT, [entry("mine", number) for number in range(3000)])
+    assert last_stored_id(pool, SEGMENT, "mine", None) == 2999
+
+
+def test_nothing(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """A segment without rows, and none at all."""
+    scripted.add_topic(SEGMENT)
+    assert last_stored_id(pool, SEGMENT, "mine", None) == -1
+    with pytest.raises(TopicNotFoundError):
+        last_stored_id(pool, "segment://public/default/u/0000-ffff-0", "mine", None)
