@@ -8,6 +8,7 @@ read: its entries name their producers, and have their sequence ids.
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Sequence
@@ -16,11 +17,16 @@ from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
 from pulsar_spark.client.peek import entry_of
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.errors import AskAgainError, PulsarSparkError, TransportError
+from pulsar_spark.errors import PulsarSparkError, TransportError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.wire.commands import SubscribeRequest
 from pulsar_spark.wire.protocol import Delivery
 from spark_topics.client.retry import ask_all
+
+logger = logging.getLogger("pulsar_spark.client")
+
+#: How long a broker may take to deliver the end of a segment, in seconds.
+_DELIVERY_S = 10.0
 
 #: Entries that a broker may send before more are asked for.
 _PERMITS = 1000
@@ -31,6 +37,10 @@ def last_stored_id(
 ) -> int:
     """Return the highest sequence id of a producer's whole messages; -1 for none.
 
+    Behind an open transaction nothing can be read. Brokers of 5.0.0-M1 do not deliver
+    either, until they load the segment again, entries that they stored while they
+    sealed it. Neither is waited for long.
+
     Args:
         pool: The cluster's connections.
         segment: Full name of a sealed segment.
@@ -38,7 +48,7 @@ def last_stored_id(
         after: An entry; only what follows it is looked at. None for all.
 
     Raises:
-        PulsarSparkError: The segment cannot be read to its end.
+        PulsarSparkError: The segment cannot be read.
     """
     patience_s = pool.write_patience_s
 
@@ -68,11 +78,13 @@ def _read(
         assert end is not None
         tail = readers.members[segment]
         tail.listen(end)
-        if not tail.is_done.wait(pool.options.operation_timeout_s):
-            return AskAgainError(
-                f"{segment}: the entries up to {MessageId(*end)} did not come, so that "
-                "it is not known which of the rows on their way are stored. An open "
-                "transaction may hold them back."
+        if not tail.is_done.wait(_DELIVERY_S):
+            # A row that is stored there and not delivered is stored twice by this.
+            logger.warning(
+                "%s: the entries up to %s do not come. Rows that may be among them are "
+                "written once more.",
+                segment,
+                MessageId(*end),
             )
         return tail.error or tail.last_id
 
