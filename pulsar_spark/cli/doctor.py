@@ -52,6 +52,7 @@ from pulsar_spark.options import CommonOptions, parse_common_options
 from pulsar_spark.schemas.info import version_number
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.entries import read_stored_entry
+from pulsar_spark.wire.layout import Layout
 from pulsar_spark.wire.protocol import Delivery
 from spark_topics import releases
 from spark_topics.process import python_of_sources
@@ -540,7 +541,9 @@ def _topic_partitions(cluster: Cluster) -> list[str]:
     options = cluster.options
     topics = list(options.topics)
     if options.topics_pattern is not None:
-        listed = lookup.topics_of_namespace(options.topics_pattern.namespace_name)
+        namespace = options.topics_pattern.namespace_name
+        listed = lookup.topics_of_namespace(namespace)
+        listed += lookup.scalable_topics(namespace)
         matching = filter(options.topics_pattern.matches, listed)
         topics = sorted({TopicName.parse(name).base for name in matching})
         if not topics:
@@ -548,11 +551,13 @@ def _topic_partitions(cluster: Cluster) -> list[str]:
                 f"no topic of {options.topics_pattern.namespace_name} matches",
                 code="TopicNotFound",
             )
-    counts = lookup.partition_counts({topic.base.full_name for topic in topics})
+    contents = lookup.topics({topic.base.full_name for topic in topics})
     names = []
     for topic in topics:
-        count = counts[topic.base.full_name]
-        if topic.partition_index is not None:
+        count = contents[topic.base.full_name]
+        if isinstance(count, Layout):
+            names += list(count.by_name)
+        elif topic.partition_index is not None:
             names.append(topic.full_name)
         elif count is None:
             raise TopicNotFoundError(
@@ -560,7 +565,7 @@ def _topic_partitions(cluster: Cluster) -> list[str]:
             )
         else:
             names += list(topic.partition_names(range(count))) or [topic.full_name]
-    return names
+    return list(dict.fromkeys(names))
 
 
 def _look_up(cluster: Cluster, names: Sequence[str]) -> Step:

@@ -48,6 +48,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TopicPositions
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import InitialPosition, SubscribeRequest
+from pulsar_spark.wire.layout import Layout
 from spark_topics.client.retry import Retry, ask_all
 
 #: How often in its time the last message is asked for. A broker that gives a topic away
@@ -294,10 +295,13 @@ def has_messages(pool: ConnectionPool, topic: TopicName) -> bool:
         PulsarSparkError: The cluster does not answer, or refuses for another reason.
     """
     base = topic.base
-    count = TopicLookup(pool).partition_counts([base.full_name])[base.full_name]
-    if count is None:
+    content = TopicLookup(pool).topics([base.full_name])[base.full_name]
+    if content is None:
         return False
-    names = list(base.partition_names(range(count)))
+    if isinstance(content, Layout):
+        names = list(content.by_name)
+    else:
+        names = list(base.partition_names(range(content)))
     starts = dict.fromkeys(names or [base.full_name], EARLIEST)
     positions = PositionLookup(pool, subscription_prefix="spark-pulsar")
     try:
