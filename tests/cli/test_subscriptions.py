@@ -122,6 +122,14 @@ def test_a_checkpoint_that_cannot_be_read(
     assert all(method == "GET" for method, *_ in full.asked)
 
 
+def test_a_scalable_topic(run: Run) -> None:
+    """Its subscriptions are elsewhere."""
+    topic = "topic://public/default/t"
+    code, printed = run("subscriptions", topic, "--admin-url", "http://a")
+    assert code == 2
+    assert f"{topic} is a scalable topic" in printed
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
