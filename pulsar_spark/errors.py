@@ -343,6 +343,17 @@ class ScalableTopicError(PulsarSparkError):
         self.topic = topic
         self.scalable_topic = scalable_topic
 
+    @classmethod
+    def of_partition(cls, topic: str, scalable_topic: str) -> ScalableTopicError:
+        """Return the error for a partition of a topic that was migrated."""
+        return cls(
+            topic,
+            scalable_topic,
+            f"{topic} was a partition of a topic that was migrated to the scalable "
+            f"topic {scalable_topic} of Pulsar 5, and takes no further rows. Name the "
+            f"whole topic, {scalable_topic}.",
+        )
+
 
 class TransactionsOffError(PulsarSparkError):
     """Transactions are wanted, and the cluster has transactions switched off.

@@ -84,13 +84,16 @@ class Router:
     def _by_key(self, keys: pa.LargeStringArray) -> pa.Int32Array:
         """Return the partition of each row with a key; NULL where there is none."""
         texts = keys.fill_null("") if keys.null_count else keys
-        hashes = pc.bit_wise_and(self._hashes(texts), _SIGNLESS)
-        partitions = self._modulo(hashes)
+        partitions = self._of_hashes(self._hashes(texts))
         return (
             pc.if_else(keys.is_valid(), partitions, _NONE)
             if keys.null_count
             else partitions
         )
+
+    def _of_hashes(self, hashes: pa.UInt32Array) -> pa.Int32Array:
+        """Return the partition of each hash."""
+        return self._modulo(pc.bit_wise_and(hashes, _SIGNLESS))
 
     def _in_turn(self, count: int, first_row: int) -> pa.Int32Array:
         first_run = first_row // self._run_length
@@ -142,11 +145,8 @@ class SegmentRouter(Router):
         )
         self._topic = topic
         self._ids = pa.array([number for number, _, _ in segments], pa.int32())
-        by_hash = sorted(
-            (start, end, index) for index, (_, start, end) in enumerate(segments)
-        )
         indexes = [-1] * (_MOST_HASH + 1)
-        for start, end, index in by_hash:
+        for index, (_, start, end) in enumerate(segments):
             indexes[start : end + 1] = [index] * (end + 1 - start)
         self._by_hash = pa.array(indexes, pa.int32())
         self._is_whole = -1 not in indexes
@@ -175,19 +175,14 @@ class SegmentRouter(Router):
             )
         return indexes
 
-    def _by_key(self, keys: pa.LargeStringArray) -> pa.Int32Array:
+    def _of_hashes(self, hashes: pa.UInt32Array) -> pa.Int32Array:
         if not (self._knows_keys and self._is_whole):
             raise BadRowError(
                 f"Rows have keys, and it is not known to which segment of {self._topic}"
                 " this release of the broker wants a key: 5.0.0-M1 is known. Leave"
                 " `__key` out, or name the segment in `__partition`."
             )
-        texts = keys.fill_null("") if keys.null_count else keys
-        hashes = pc.bit_wise_and(self._hashes(texts), _LOW_BITS)
-        indexes = self._by_hash.take(hashes)
-        if not keys.null_count:
-            return indexes
-        return pc.if_else(keys.is_valid(), indexes, _NONE)
+        return self._by_hash.take(pc.bit_wise_and(hashes, _LOW_BITS))
 
 
 #: Keys have hashes of 16 bits in a scalable topic.

@@ -66,13 +66,7 @@ def _targets(
 ) -> list[str]:
     if isinstance(count, Layout):
         if topic.partition_index is not None:
-            raise ScalableTopicError(
-                topic.full_name,
-                count.topic,
-                f"{topic.full_name} was a partition of a topic that was migrated to "
-                f"the scalable topic {count.topic} of Pulsar 5, and takes no further "
-                f"rows. Name the whole topic, {count.topic}.",
-            )
+            raise ScalableTopicError.of_partition(topic.full_name, count.topic)
         return [segment.name for segment in count.active]
     if count is None:
         why = (

@@ -138,9 +138,15 @@ def _match(
 def _expand(
     lookup: TopicLookup, topics: Iterable[TopicName]
 ) -> tuple[list[TopicName], str]:
-    contents = lookup.topics({topic.full_name for topic in topics})
+    names = {topic.full_name for topic in topics}
+    partitions = [topic for topic in topics if topic.partition_index is not None]
+    # A single partition goes quiet where its topic is a scalable one by now.
+    answers = lookup.topics(names | {topic.base.full_name for topic in partitions})
+    for topic in partitions:
+        if isinstance(layout := answers[topic.base.full_name], Layout):
+            raise ScalableTopicError.of_partition(topic.full_name, layout.topic)
+    contents = {name: answers[name] for name in names}
     _check_total(contents)
-    _refuse_partitions_of_scalable(lookup, topics)
     uncounted = {name for name, content in contents.items() if content is None}
     missing = sorted(uncounted - lookup.counted_partitions(uncounted))
     expanded = _in_order(
@@ -150,31 +156,6 @@ def _expand(
         for partition in _partitions(TopicName.parse(name), content or 0)
     )
     return expanded, f"{list_names(missing)} does not exist." if missing else ""
-
-
-def _refuse_partitions_of_scalable(
-    lookup: TopicLookup, topics: Iterable[TopicName]
-) -> None:
-    """Require that no topic is a partition of what is a scalable topic by now.
-
-    Raises:
-        ScalableTopicError: New rows go to other parts of the topic, so that this one
-            would go quiet.
-    """
-    partitions = [topic for topic in topics if topic.partition_index is not None]
-    if not partitions:
-        return
-    contents = lookup.topics({topic.base.full_name for topic in partitions})
-    for topic in partitions:
-        layout = contents[topic.base.full_name]
-        if isinstance(layout, Layout):
-            raise ScalableTopicError(
-                topic.full_name,
-                layout.topic,
-                f"{topic.full_name} was a partition of {topic.base.full_name}, which "
-                f"was migrated to the scalable topic {layout.topic} of Pulsar 5, and "
-                f"takes no further rows. Name the whole topic, {layout.topic}.",
-            )
 
 
 def _check_total(contents: Mapping[str, int | Layout | None]) -> None:
