@@ -315,12 +315,13 @@ class TopicMigratedError(BrokerError):
 class ScalableTopicError(PulsarSparkError):
     """A scalable topic of Pulsar 5 where that cannot be.
 
-    Writes to scalable topics are at least once, and not idempotent or exactly once yet.
-    A single partition of a topic that was migrated to a scalable one goes quiet.
-    Brokers before Pulsar 5 have no scalable topics.
+    Writes to scalable topics are at least once or exactly once, and not idempotent yet.
+    No transaction takes rows for scalable topics and for ordinary ones. A single
+    partition of a topic that was migrated to a scalable one goes quiet. Brokers before
+    Pulsar 5 have no scalable topics.
 
-    Cure: Set `deliveryGuarantee` to at-least-once, name the whole topic, or name an
-    ordinary topic.
+    Cure: Set `deliveryGuarantee` to exactly-once or at-least-once, name the whole
+    topic, or name an ordinary topic.
 
     Attributes:
         topic: The topic that was named.

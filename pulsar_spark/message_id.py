@@ -296,10 +296,13 @@ class TxnId(NamedTuple):
     Attributes:
         most: Number of the coordinator.
         least: Number of the transaction at that coordinator.
+        is_scalable: Whether it writes to scalable topics of Pulsar 5, which have
+            coordinators, and so numbers, of their own.
     """
 
     most: int
     least: int
+    is_scalable: bool = False
 
     def __str__(self) -> str:
         return f"{self.most}:{self.least}"

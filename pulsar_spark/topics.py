@@ -334,6 +334,11 @@ def compile_topics_pattern(
     )
 
 
+def is_segment(name: str) -> bool:
+    """Return whether the full name is of a segment of a scalable topic."""
+    return name.startswith(SEGMENT_SCHEME)
+
+
 def topic_of(topic_partition: str) -> str:
     """Return the full name of the topic that a topic partition belongs to.
 

@@ -506,6 +506,7 @@ LAYERS = {
     "sink.grouping": Layer(
         ("errors", "topics", "columns", "arrow"), ("pyarrow",), _NETWORK + _CLOCK
     ),
+    "sink.kept_batches": Layer((), ("pyarrow",), _NETWORK + _CLOCK),
     "sink.kept_rows": Layer(
         ("arrow", "sink.grouping"), ("pyarrow",), _NETWORK + _CLOCK
     ),

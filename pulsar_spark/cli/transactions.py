@@ -104,7 +104,7 @@ class Open:
 
     Attributes:
         txn: Its id.
-        state: ``open``, ``ending``, or what the admin REST calls it.
+        state: ``open``, ``ending``, ``not known``, or what the admin REST calls it.
         since_ms: When it began, in milliseconds since 1970; None for not known.
         of: The owner.
         is_decided: Whether it is to be committed.
@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.execute and not arguments.abort:
         raise OptionError("--yes is for --abort.")
-    txn_ids = {_txn_id(text) for text in arguments.id}
+    txn_ids = {str(_txn_id(text)) for text in arguments.id}
     least_s = _least_s(arguments.older_than)
     with cluster_of(arguments) as cluster:
         log = _log_topic(arguments, cluster)
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
         transactions = [
             transaction
             for transaction in transactions
-            if (not txn_ids or transaction.txn in txn_ids)
+            if (not txn_ids or str(transaction.txn) in txn_ids)
             and _age(transaction, now_s) >= least_s
         ]
         outcomes: dict[TxnId, str] = {}
@@ -215,13 +215,15 @@ def of_log(cluster: Cluster, log: str) -> list[Open]:
     answers = TransactionClient(cluster.pool).ask(batches)
     transactions = []
     for txn, answer in answers.items():
-        status = status_of(answer)
+        status = status_of(txn, answer)
         if status is TxnStatus.OVER:
             continue
         if status is TxnStatus.UNKNOWN:
             assert answer is not None
             raise answer
         state_name = "open" if status is TxnStatus.DONE else "ending"
+        if txn.is_scalable:
+            state_name = "not known"  # coordinators of scalable topics do not tell
         of = f"micro-batch {batches[txn]}"
         if txn in tasks:
             of += f", task {tasks[txn]}"
@@ -283,19 +285,19 @@ def _abort(
     txns = [transaction.txn for transaction in found if not transaction.is_decided]
     answers = TransactionClient(cluster.pool).end(txns, TxnAction.ABORT)
     for txn, answer in answers.items():
-        outcomes[txn] = _outcome(answer)
+        outcomes[txn] = _outcome(txn, answer)
         if outcomes[txn].startswith("failed"):
             complain(str(answer))
     return outcomes
 
 
-def _outcome(answer: PulsarSparkError | None) -> str:
-    match status_of(answer):
+def _outcome(txn: TxnId, answer: PulsarSparkError | None) -> str:
+    match status_of(txn, answer):
         case TxnStatus.DONE:
             return "aborted"
         case TxnStatus.ENDING:
             return "ending"
-        case TxnStatus.OVER:
+        case TxnStatus.OVER | TxnStatus.OPPOSED:
             return "over already"
     return "failed"
 

@@ -38,7 +38,7 @@ from pulsar_spark.client.consumers import (
 )
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.segment_ends import is_segment, readable_ends
+from pulsar_spark.client.segment_ends import readable_ends
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -46,7 +46,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TopicPositions
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import TopicName, is_segment
 from pulsar_spark.wire.commands import InitialPosition, SubscribeRequest
 from pulsar_spark.wire.layout import Layout
 from spark_topics.client.retry import Retry, ask_all

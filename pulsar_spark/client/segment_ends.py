@@ -7,9 +7,10 @@ readers have, a moment before they move that end. So readers are asked::
 
     said 7:2     what GET_LAST_MESSAGE_ID says: readable at least up to here
     stored 7:90  where the segment ends: rows of open transactions included
-    7:2 < end <= 7:90   the last of a few entries that a broker delivers, or passes over
+    7:2 < end <= 7:90   the last of a few entries from which on a broker delivers one
 
-Most often 7:90 is delivered, and that is all. Behind an open transaction nothing comes.
+Most often 7:90 is delivered, and that is all. Behind an open transaction nothing comes,
+and of aborted ones at the end of a segment nothing either.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.probe import Listener
 from pulsar_spark.errors import PulsarSparkError
 from pulsar_spark.message_id import LATEST, MessageId
-from pulsar_spark.topics import SEGMENT_SCHEME
 from pulsar_spark.wire.commands import SubscribeRequest
 
 #: Entries of a segment that are tried at a time.
@@ -38,6 +38,7 @@ _ROUNDS = 8
 #: How long a broker may take to deliver an entry, in seconds.
 _DELIVERY_S = 2.0
 _STEP_S = 0.01
+_MAX_STEP_S = 0.2
 
 #: A ledger and an entry.
 _Place = tuple[int, int]
@@ -65,11 +66,6 @@ class _Bounds(NamedTuple):
         return [(ledger_id, entry_id) for entry_id in sorted(entries)]
 
 
-def is_segment(name: str) -> bool:
-    """Return whether a topic partition is a segment."""
-    return name.startswith(SEGMENT_SCHEME)
-
-
 def readable_ends(
     pool: ConnectionPool,
     subscription_prefix: str,
@@ -86,6 +82,8 @@ def readable_ends(
     """
     ends = dict(said)
     bounds = _bounds(pool, subscription_prefix, said) if said else {}
+    ledgers = {name: bound.stored[0] for name, bound in bounds.items()}
+    passed: dict[str, _Place] = {}
     for number in range(_ROUNDS):
         if not bounds:
             break
@@ -95,7 +93,8 @@ def readable_ends(
             for name, bound in bounds.items()
         }
         narrowed = {}
-        for name, places in _readable(pool, subscription_prefix, tried).items():
+        answers = _readable(pool, subscription_prefix, tried, passed)
+        for name, places in answers.items():
             readable = max([*places, bounds[name].readable])
             if readable > bounds[name].readable:
                 ends[name] = MessageId(*readable)
@@ -105,6 +104,12 @@ def readable_ends(
                 if entry_id > 0:  # earlier ledgers are read by later looks
                     narrowed[name] = _Bounds(readable, (ledger_id, entry_id - 1))
         bounds = narrowed
+    for name, place in passed.items():
+        last = ends[name]
+        # Where nothing of the last ledger is readable, earlier ledgers are read that
+        # were not looked at, and then this is passed over.
+        if last is None or last.ledger_id < ledgers[name]:
+            ends[name] = MessageId(*place)
     return ends
 
 
@@ -127,9 +132,20 @@ def _bounds(
 
 
 def _readable(
-    pool: ConnectionPool, prefix: str, tried: Mapping[str, Iterable[_Place]]
+    pool: ConnectionPool,
+    prefix: str,
+    tried: Mapping[str, Iterable[_Place]],
+    passed: dict[str, _Place],
 ) -> dict[str, list[_Place]]:
-    """Return the readable entries among those tried, by segment."""
+    """Return the entries that come to readers at those tried, by segment.
+
+    Args:
+        pool: The cluster's connections.
+        prefix: Beginning of the names of the readers.
+        tried: Where to read.
+        passed: Where the broker delivers nothing, because it passes over all that
+            follows; added to.
+    """
     questions = {
         f"{name} at {MessageId(*place)}": _Question(name, place)
         for name, places in tried.items()
@@ -145,21 +161,16 @@ def _readable(
         for probe in probes.members.values():
             with contextlib.suppress(PulsarSparkError):
                 probe.connection.grant(probe.consumer_id, 1)
-        silent = _silent(probes)
-        # An entry of an aborted transaction never comes: the cursor passes over it.
-        replies = probes.step(lambda probe: probe.get_last(), silent)
-        passed = {
-            key: read_positions(reply).before.position for key, reply in replies.items()
-        }
+        for key in _passing(probes):
+            segment, place = questions[key]
+            passed[segment] = max(place, passed.get(segment, _NOTHING))
         readable: dict[str, list[_Place]] = {name: [] for name in tried}
-        for key, (segment, place) in questions.items():
+        for key, (segment, _) in questions.items():
             member = probes.members.get(key)
             if member is None:
                 readable.pop(segment, None)
             elif segment in readable and member.first is not None:
                 readable[segment].append(member.first)
-            elif segment in readable and passed.get(key, _NOTHING) >= place:
-                readable[segment].append(place)
     return readable
 
 
@@ -183,18 +194,31 @@ class _Probe(Listener):
         self.start = MessageId(*question.place)
 
 
-def _silent(probes: ConsumerSet[_Probe]) -> list[str]:
-    """Wait for entries; return the readers that get none."""
+def _passing(probes: ConsumerSet[_Probe]) -> set[str]:
+    """Wait for entries; return the readers whose own entry is passed over.
+
+    Entries of aborted transactions never come: the cursor passes over them.
+    """
     deadline = time.monotonic() + _DELIVERY_S
+    pause_s = _STEP_S
+    passing: set[str] = set()
     while True:
         silent = [
             key
             for key, probe in probes.members.items()
-            if probe.is_open and probe.first is None
+            if probe.is_open and probe.first is None and key not in passing
         ]
         if not silent or time.monotonic() > deadline:
-            return silent
-        time.sleep(_STEP_S)
+            return passing
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _MAX_STEP_S)
+        replies = probes.step(lambda probe: probe.get_last(), silent)
+        passing |= {
+            key
+            for key, reply in replies.items()
+            if read_positions(reply).before.position
+            >= probes.members[key].start.position
+        }
 
 
 def _reader(prefix: str, start: MessageId) -> SubscribeRequest:

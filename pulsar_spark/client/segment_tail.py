@@ -58,6 +58,24 @@ def last_stored_id(
     return ask_all([segment], read, pool.retry(patience_s))[segment]
 
 
+def has_ended_at(pool: ConnectionPool, segment: str, entry: MessageId | None) -> bool:
+    """Return whether nothing follows an entry of a sealed segment, as far as is known.
+
+    Args:
+        pool: The cluster's connections.
+        segment: Full name of a sealed segment.
+        entry: An entry of it; None for a place before the first one.
+    """
+    with ConsumerSet(pool, TopicConsumer, waits_for_end=False) as readers:
+        readers.connect([segment])
+        readers.step(lambda reader: reader.subscribe(_reader(LATEST)))
+        replies = readers.step(lambda reader: reader.get_last())
+    if segment not in replies:
+        return False
+    end = read_positions(replies[segment]).before.position
+    return end[1] < 0 if entry is None else end == entry.position
+
+
 def _read(
     pool: ConnectionPool, segment: str, producer_name: str, after: MessageId | None
 ) -> int | PulsarSparkError:

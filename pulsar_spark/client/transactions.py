@@ -5,8 +5,21 @@ A cluster has some transaction coordinators. Each is a partition of one system t
 and is where that partition is; the upper half of a transaction's id is its number.
 Sending in a transaction needs no coordinator, only the id.
 
+Scalable topics of Pulsar 5 have transactions of their own, with coordinators that are
+at the same brokers under the same numbers. What is different::
+
+    topic                       ordinary                  scalable
+    ADD_PARTITION_TO_TXN        needed, and tells         not needed, and tells nothing
+                                whether it is open
+    sent when it is over        stored, holds up readers  refused
+    END_TXN the second time     TransactionNotFound       success, for 15 minutes
+    END_TXN the other way       TransactionNotFound       InvalidTxnStatus, as long
+    how long after its expiry   at once                   up to a minute
+    it ends
+
 Source: CommandNewTxn and its neighbours in PulsarApi.proto, and 4.0.7's answers to
-them, which tests/broker/test_transactions.py holds.
+them, which tests/broker/test_transactions.py holds; of scalable topics PIP-473, and
+5.0.0-M1's answers.
 """
 
 from __future__ import annotations
@@ -16,7 +29,7 @@ import random
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.lookup import TopicLookup
@@ -55,6 +68,8 @@ class TxnStatus(enum.Enum):
     DONE = "done"
     #: It is just being ended, by the same action or the other.
     ENDING = "ending"
+    #: It was ended by the other action, or has expired. Of scalable topics only.
+    OPPOSED = "opposed"
     #: It was committed, was aborted or has expired: which of these is not known.
     OVER = "over"
     #: The answer says something else.
@@ -63,22 +78,40 @@ class TxnStatus(enum.Enum):
     @property
     def is_closed(self) -> bool:
         """Return whether nothing may be sent in the transaction any more."""
-        return self in (TxnStatus.ENDING, TxnStatus.OVER)
+        return self in (TxnStatus.ENDING, TxnStatus.OPPOSED, TxnStatus.OVER)
 
 
-def status_of(answer: PulsarSparkError | None) -> TxnStatus:
+def status_of(txn: TxnId, answer: PulsarSparkError | None) -> TxnStatus:
     """Return what an answer of ``TransactionClient.end`` or ``confirm`` means.
 
     Args:
+        txn: The transaction that was asked about.
         answer: An error, also one that ``add_partitions`` raised; None for success.
     """
     if answer is None:
         return TxnStatus.DONE
-    code = answer.code if isinstance(answer, BrokerError) else ""
-    return _STATUSES.get(code, TxnStatus.UNKNOWN)
+    match answer.code if isinstance(answer, BrokerError) else "":
+        case code if code == OVER:
+            return TxnStatus.OVER
+        case code if code == ENDING:
+            return TxnStatus.OPPOSED if txn.is_scalable else TxnStatus.ENDING
+    return TxnStatus.UNKNOWN
 
 
-_STATUSES = {OVER: TxnStatus.OVER, ENDING: TxnStatus.ENDING}
+class _Coordinator(NamedTuple):
+    """A transaction coordinator.
+
+    Attributes:
+        number: The upper half of the ids of its transactions.
+        is_scalable: Whether its transactions write to scalable topics.
+    """
+
+    number: int
+    is_scalable: bool
+
+
+def _coordinator(txn: TxnId) -> _Coordinator:
+    return _Coordinator(txn.most, txn.is_scalable)
 
 
 @dataclass
@@ -87,11 +120,11 @@ class _Coordinators:
 
     Attributes:
         count: How many there are; 0 before that is known.
-        connected: Connections to those that know of us, by number.
+        connected: Connections to those that know of us.
     """
 
     count: int = 0
-    connected: dict[int, Connection] = field(default_factory=dict)
+    connected: dict[_Coordinator, Connection] = field(default_factory=dict)
 
 
 #: What all clients of a pool share: each coordinator is connected to once.
@@ -112,11 +145,19 @@ class TransactionClient:
             ``operation_timeout_s``, as always where transactions are to be ended.
         count: How many coordinators there are, where another process has found out; 0
             where that is not known.
+        is_scalable: Whether the transactions that it begins are to write to scalable
+            topics.
     """
 
     def __init__(
-        self, pool: ConnectionPool, *, patience_s: float | None = None, count: int = 0
+        self,
+        pool: ConnectionPool,
+        *,
+        patience_s: float | None = None,
+        count: int = 0,
+        is_scalable: bool = False,
     ) -> None:
+        self._is_scalable = is_scalable
         self._pool = pool
         self._options = pool.options
         usual_s = self._options.operation_timeout_s
@@ -144,13 +185,14 @@ class TransactionClient:
         """
         retry = self._retry()
         count = self.count()
-        tc_id = self._any(count, near) if coordinator is None else coordinator
+        number = self._any(count, near) if coordinator is None else coordinator
         while True:
-            request = commands.new_txn(tc_id, ttl_ms)
-            answer = self._ask({tc_id: (tc_id, request)})[tc_id]
+            asked = _Coordinator(number, self._is_scalable)
+            request = commands.new_txn(number, ttl_ms, is_scalable=self._is_scalable)
+            answer = self._ask({asked: (asked, request)})[asked]
             if not isinstance(answer, PulsarSparkError):
-                return _txn_id(answer, tc_id)
-            if isinstance(answer, TransportError) and self._is_connected(tc_id):
+                return _txn_id(answer, asked)
+            if isinstance(answer, TransportError) and self._is_connected(asked):
                 raise answer.saying(
                     f"{answer.message} This is what coordinators do that have as many "
                     "open transactions as `maxActiveTransactionsPerCoordinator` in "
@@ -158,12 +200,13 @@ class TransactionClient:
                 )
             retry.pause(answer)
             if coordinator is None:
-                tc_id = (tc_id + 1) % count
+                number = (number + 1) % count
 
     def add_partitions(self, txn: TxnId, topics: Sequence[str]) -> None:
         """Tell the coordinator which topic partitions a transaction writes to.
 
-        Call it before anything is sent there. It may be repeated.
+        Call it before anything is sent there. It may be repeated. Coordinators of
+        scalable topics need not be told.
 
         Args:
             txn: An open transaction.
@@ -175,12 +218,14 @@ class TransactionClient:
                 over, ``InvalidTxnStatus`` if it is just ending.
             PulsarSparkError: The coordinator does not answer, or refuses.
         """
-        if not topics:
+        if not topics or txn.is_scalable:
             return
         request = commands.add_partitions_to_txn(txn, topics)
         try:
             ask_all(
-                [txn], lambda _: self._ask({txn: (txn.most, request)}), self._retry()
+                [txn],
+                lambda _: self._ask({txn: (_coordinator(txn), request)}),
+                self._retry(),
             )
         except PulsarSparkError as error:
             raise error.about(f"{_name(txn)}, {list_names(topics)}") from None
@@ -193,14 +238,12 @@ class TransactionClient:
         Where an answer is lost with its connection the request is repeated. If it had
         been done it meets ``TransactionNotFound`` then; so it does when the transaction
         had been ended the other way, or had expired. Which of these it was, only the
-        caller can find out.
+        caller can find out. Coordinators of scalable topics tell.
 
         Returns:
             None for each transaction that is done: every topic partition has the marker
             that makes its rows visible, or drops them. An error for each other one:
-            most often a BrokerError with the code ``TransactionNotFound`` (over,
-            whichever way) or ``InvalidTxnStatus`` (just being ended, by the same action
-            or the other).
+            see ``status_of``.
         """
         return self._outcomes(
             {txn: commands.end_txn(txn, action) for txn in txns},
@@ -216,7 +259,8 @@ class TransactionClient:
             topics: For each transaction, the full name of a topic partition of it.
 
         Returns:
-            None for each that was still open; for any other an error, with the code
+            None for each that was still open, and for each of scalable topics, of which
+            nobody can ask that; for any other an error, with the code
             ``TransactionNotFound`` or ``InvalidTxnStatus`` as in ``add_partitions``.
         """
         # Adding a topic partition that is already part of it changes nothing.
@@ -224,15 +268,16 @@ class TransactionClient:
             {
                 txn: commands.add_partitions_to_txn(txn, [topic])
                 for txn, topic in topics.items()
+                if not txn.is_scalable
             },
             self._retry(),
-        )
+        ) | {txn: None for txn in topics if txn.is_scalable}
 
     def ask(self, txns: Iterable[TxnId]) -> dict[TxnId, PulsarSparkError | None]:
         """Ask about transactions whose topic partitions are not known.
 
         Returns:
-            As ``confirm``.
+            As ``confirm``. For those of scalable topics None says nothing.
         """
         # No request asks this. But adding nothing is refused where they are over.
         return self._outcomes(
@@ -247,7 +292,9 @@ class TransactionClient:
         outcomes: dict[TxnId, PulsarSparkError | None] = {}
         pending = list(requests)
         while pending:
-            answers = self._ask({txn: (txn.most, requests[txn]) for txn in pending})
+            answers = self._ask(
+                {txn: (_coordinator(txn), requests[txn]) for txn in pending}
+            )
             failed: dict[TxnId, PulsarSparkError] = {}
             for txn, answer in answers.items():
                 outcomes[txn] = None
@@ -272,14 +319,17 @@ class TransactionClient:
             TransactionsOffError: It has none.
             PulsarSparkError: No coordinator answers.
         """
-        ask_all([self._any(self.count(), near=True)], self._connect, self._retry())
+        coordinator = _Coordinator(
+            self._any(self.count(), near=True), self._is_scalable
+        )
+        ask_all([coordinator], self._connect, self._retry())
 
     def connect(self, txns: Iterable[TxnId]) -> None:
         """Connect to the coordinators of transactions, all at once, before they matter.
 
         What fails here is tried again, and told, by the request that needs it.
         """
-        self._connect({txn.most for txn in txns})
+        self._connect(set(map(_coordinator, txns)))
 
     def count(self) -> int:
         """Return how many coordinators the cluster has.
@@ -297,24 +347,29 @@ class TransactionClient:
 
     def _any(self, count: int, near: bool) -> int:
         """Return the number of a random coordinator; ``near``: of a connected one."""
-        numbers = [n for n in list(self._known.connected) if self._is_connected(n)]
+        numbers = [
+            coordinator.number
+            for coordinator in list(self._known.connected)
+            if coordinator.is_scalable is self._is_scalable
+            and self._is_connected(coordinator)
+        ]
         # Whatever a job seeds, they share the work.
         return random.SystemRandom().choice((near and numbers) or range(count))
 
     def _ask(
-        self, requests: Mapping[K, tuple[int, Request[ReplyT]]]
+        self, requests: Mapping[K, tuple[_Coordinator, Request[ReplyT]]]
     ) -> dict[K, ReplyT | PulsarSparkError]:
         """Ask coordinators together, a single round.
 
         Args:
-            requests: Number of the coordinator, and the request.
+            requests: The coordinator, and the request.
 
         Returns:
             A reply or an error for each.
         """
-        connections = self._connect({tc_id for tc_id, _ in requests.values()})
+        connections = self._connect({asked for asked, _ in requests.values()})
         answers = fan_out(
-            {key: connections[tc_id] for key, (tc_id, _) in requests.items()},
+            {key: connections[asked] for key, (asked, _) in requests.items()},
             {key: request for key, (_, request) in requests.items()},
             self._options.operation_timeout_s,
         )
@@ -324,63 +379,77 @@ class TransactionClient:
         return answers
 
     def _connect(
-        self, tc_ids: Iterable[int]
-    ) -> dict[int, Connection | PulsarSparkError]:
+        self, coordinators: Iterable[_Coordinator]
+    ) -> dict[_Coordinator, Connection | PulsarSparkError]:
         """Return connections to the brokers of coordinators, which get loaded."""
-        connections: dict[int, Connection | PulsarSparkError] = {}
-        topics: dict[str, int] = {}
-        for tc_id in tc_ids:
-            if self._is_connected(tc_id):
-                connections[tc_id] = self._known.connected[tc_id]
+        connections: dict[_Coordinator, Connection | PulsarSparkError] = {}
+        topics: dict[_Coordinator, str] = {}
+        for coordinator in coordinators:
+            if self._is_connected(coordinator):
+                connections[coordinator] = self._known.connected[coordinator]
             else:
-                name = TopicName.parse(COORDINATORS).partition(tc_id).full_name
-                topics[name] = tc_id
+                name = TopicName.parse(COORDINATORS).partition(coordinator.number)
+                topics[coordinator] = name.full_name
         if not topics:
             return connections
-        opened = self._pool.get_all(self._lookup.brokers(topics))
+        brokers = self._lookup.brokers(set(topics.values()))
+        opened = self._pool.get_all({c: brokers[name] for c, name in topics.items()})
         replies = fan_out(
             opened,
             {
-                topic: commands.tc_client_connect(tc_id)
-                for topic, tc_id in topics.items()
+                coordinator: commands.tc_client_connect(
+                    coordinator.number, is_scalable=coordinator.is_scalable
+                )
+                for coordinator in topics
             },
             self._options.operation_timeout_s,
         )
-        for topic, reply in replies.items():
-            tc_id, connection = topics[topic], opened[topic]
+        for coordinator, reply in replies.items():
+            connection = opened[coordinator]
             if isinstance(reply, BrokerError) and reply.code == "NotAllowedError":
-                connections[tc_id] = _transactions_off(reply.message)
+                connections[coordinator] = _transactions_off(
+                    reply.message, is_scalable=coordinator.is_scalable
+                )
             elif isinstance(reply, PulsarSparkError):
-                connections[tc_id] = reply.about(f"Transaction coordinator {tc_id}")
+                connections[coordinator] = reply.about(
+                    f"Transaction coordinator {coordinator.number}"
+                )
             else:
-                connections[tc_id] = connection
+                connections[coordinator] = connection
                 if isinstance(connection, Connection):
-                    self._known.connected[tc_id] = connection
+                    self._known.connected[coordinator] = connection
         return connections
 
-    def _is_connected(self, tc_id: int) -> bool:
-        connection = self._known.connected.get(tc_id)
+    def _is_connected(self, coordinator: _Coordinator) -> bool:
+        connection = self._known.connected.get(coordinator)
         return connection is not None and connection.is_open
 
     def _retry(self) -> Retry:
         return self._pool.retry(self._patience_s)
 
 
-def _txn_id(reply: pb.CommandNewTxnResponse, tc_id: int) -> TxnId:
+def _txn_id(reply: pb.CommandNewTxnResponse, asked: _Coordinator) -> TxnId:
     if not (reply.HasField("txnid_most_bits") and reply.HasField("txnid_least_bits")):
         raise ProtocolError("NEW_TXN_RESPONSE came without a transaction id.")
-    if reply.txnid_most_bits != tc_id:
+    if reply.txnid_most_bits != asked.number:
         raise ProtocolError(
-            f"Coordinator {tc_id} gave a transaction of {reply.txnid_most_bits}."
+            f"Coordinator {asked.number} gave a transaction of {reply.txnid_most_bits}."
         )
-    return TxnId(reply.txnid_most_bits, reply.txnid_least_bits)
+    return TxnId(reply.txnid_most_bits, reply.txnid_least_bits, asked.is_scalable)
 
 
 def _name(txn: TxnId) -> str:
     return f"Transaction {txn}"
 
 
-def _transactions_off(reason: str) -> TransactionsOffError:
+def _transactions_off(
+    reason: str, *, is_scalable: bool = False
+) -> TransactionsOffError:
+    if is_scalable:
+        return TransactionsOffError(
+            f"{reason} Set transactionCoordinatorEnabled=true and "
+            "transactionCoordinatorScalableTopicsEnabled=true in broker.conf."
+        )
     return TransactionsOffError(
         f"{reason} Set transactionCoordinatorEnabled=true in broker.conf and, on a "
         "cluster that was set up without transactions, run `bin/pulsar "

@@ -395,7 +395,12 @@ def _check_commit_log(given: Given, write: WriteOptions) -> None:
             " its log of commits by it."
         )
     log, topic = write.commit_topic, write.topic
-    if log is not None and topic is not None and log.base == topic.base:
+    if log is not None and log.is_scalable:
+        given.problems.append(
+            "commitTopic must be an ordinary topic, also where rows go to a scalable"
+            " one."
+        )
+    elif log and topic and log.common_name == topic.common_name:
         given.problems.append(
             "commitTopic must not be topic: the log of commits is no place for rows."
         )

@@ -9,6 +9,9 @@ close to all or nothing as that allows:
    coordinators take, for as long as the transactions live.
 3. A transaction that turns out to be over by then was either committed, and the answer
    got lost, or had expired. The topic shows which: see ``visibility``.
+
+The first rule holds for ordinary topics. A transaction of scalable topics cannot be
+asked about; its coordinator says at the third rule how it was ended.
 """
 
 from __future__ import annotations
@@ -28,27 +31,13 @@ from pulsar_spark.errors import (
     PulsarSparkError,
     TransactionLostError,
 )
-from pulsar_spark.message_id import MessageId, TxnId
+from pulsar_spark.message_id import TxnId
+from pulsar_spark.sink.commit_log import Part
 from pulsar_spark.sink.visibility import Visibility, find_out
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.client.retry import Retry
 
 logger = logging.getLogger("pulsar_spark.sink")
-
-
-@dataclass(frozen=True)
-class Part:
-    """The part of a task in a micro-batch or write.
-
-    Attributes:
-        txn: The transaction it wrote in.
-        topic_partition: Full name of one that it wrote to.
-        entry: Message id of an entry there; None where no receipt named one.
-    """
-
-    txn: TxnId
-    topic_partition: str
-    entry: MessageId | None = None
 
 
 _REMOVED = "The entry that would have told was removed by retention."
@@ -59,8 +48,14 @@ _NO_ENTRY = (
 
 
 @dataclass
-class _Outcome:
-    """What became of the tasks' rows, by the numbers of the tasks; why if unknown."""
+class Outcome:
+    """What became of the tasks' rows, by the numbers of the tasks.
+
+    Attributes:
+        visible: Tasks whose rows are visible.
+        lost: Those whose rows are not, and will never be.
+        unknown: Those of which that is not known, with the reason.
+    """
 
     visible: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
@@ -95,9 +90,9 @@ class BatchCommit:
                 visible.
         """
         self._confirm(parts)
-        outcome = self._commit(parts)
+        outcome = self.settle(parts)
         if outcome.unknown:
-            raise _in_doubt(outcome)
+            raise in_doubt(outcome)
         if outcome.lost:
             raise self._partly_lost(outcome)
 
@@ -107,8 +102,8 @@ class BatchCommit:
         What stays open ends on its own. That a transaction is over is no trouble: Spark
         asks for this as well when a commit has failed.
         """
-        for error in self._transactions.end(txns, TxnAction.ABORT).values():
-            if status_of(error) is TxnStatus.UNKNOWN:
+        for txn, error in self._transactions.end(txns, TxnAction.ABORT).items():
+            if status_of(txn, error) is TxnStatus.UNKNOWN:
                 logger.warning("%s It expires by itself.", error)
 
     def _confirm(self, parts: Mapping[int, Part]) -> None:
@@ -117,7 +112,11 @@ class BatchCommit:
         errors = [error for error in answers.values() if error is not None]
         if not errors:
             return
-        over = [n for n, p in parts.items() if status_of(answers[p.txn]).is_closed]
+        over = [
+            task
+            for task, part in parts.items()
+            if status_of(part.txn, answers[part.txn]).is_closed
+        ]
         if not over:
             raise errors[0]
         self.abort(topics)
@@ -131,17 +130,24 @@ class BatchCommit:
             "`transactionTimeoutMs`, or let all tasks run at a time.",
         )
 
-    def _commit(self, parts: Mapping[int, Part]) -> _Outcome:
+    def settle(self, parts: Mapping[int, Part]) -> Outcome:
+        """Commit transactions, or find out what became of them.
+
+        Args:
+            parts: What each task wrote, by its number.
+        """
         retry = self._patience()
-        outcome = _Outcome()
+        outcome = Outcome()
         over = []
         pending = {part.txn: task for task, part in parts.items()}
         while pending:
             again: dict[TxnId, PulsarSparkError] = {}
             for txn, error in self._transactions.end(pending, TxnAction.COMMIT).items():
-                task, status = pending[txn], status_of(error)
+                task, status = pending[txn], status_of(txn, error)
                 if error is None:
                     outcome.visible.append(task)
+                elif status is TxnStatus.OPPOSED:
+                    outcome.lost.append(task)
                 elif status is TxnStatus.OVER:
                     over.append(task)
                 elif status is TxnStatus.ENDING or error.retriable:
@@ -163,7 +169,7 @@ class BatchCommit:
             self._look_up({task: parts[task] for task in over}, outcome)
         return outcome
 
-    def _look_up(self, parts: Mapping[int, Part], outcome: _Outcome) -> None:
+    def _look_up(self, parts: Mapping[int, Part], outcome: Outcome) -> None:
         """Find out what became of transactions that are over."""
         retry = self._patience()
         for task, part in parts.items():
@@ -188,7 +194,7 @@ class BatchCommit:
         timeout_s = self._timeout_ms / 1000 + self._pool.options.operation_timeout_s
         return self._pool.retry(timeout_s)
 
-    def _partly_lost(self, outcome: _Outcome) -> TransactionLostError:
+    def _partly_lost(self, outcome: Outcome) -> TransactionLostError:
         rows = "Nothing of this write is visible."
         if outcome.visible:
             rows = (
@@ -204,7 +210,8 @@ class BatchCommit:
         )
 
 
-def _in_doubt(outcome: _Outcome) -> CommitInDoubtError:
+def in_doubt(outcome: Outcome) -> CommitInDoubtError:
+    """Return the error for an outcome of which a part is unknown."""
     reason = next(iter(outcome.unknown.values()))
     return CommitInDoubtError(
         "It could not be found out whether the rows of the tasks "

@@ -27,6 +27,11 @@ write it. ``others``, of the last two kinds, has such records of other queries t
 the log before: the last record of each of the last few. The query that goes on finds
 its own record.
 
+Transactions of scalable topics have a third element in their ids, ``[0,41,true]``. Of
+each task with such a transaction ``prepared`` names an entry, by its segment, ledger
+and entry: ``"entries":{"3":["segment://t/n/orders/0000-ffff-0",12,5]}``. The last two
+are left out where they are not known.
+
 A driver's term is the position of its ``began``. A later driver always has a larger
 term, even if the log was shortened in between. ``committed`` and ``partial`` say how
 the decision of the term ``of`` ended. What a later term says overrides an earlier one,
@@ -38,12 +43,12 @@ of the same run, and the end of that decision; all others get the smallest term.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pulsar_spark.errors import CommitLogError
-from pulsar_spark.message_id import TxnId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink.tally import Tally
 
 T = TypeVar("T")
@@ -86,6 +91,20 @@ class Opened:
     term: Term = NO_TERM
 
 
+class Part(NamedTuple):
+    """What a task wrote.
+
+    Attributes:
+        txn: The transaction it wrote in.
+        topic_partition: Full name of one that it wrote to.
+        entry: Message id of an entry there; None where no receipt named one.
+    """
+
+    txn: TxnId
+    topic_partition: str = ""
+    entry: MessageId | None = None
+
+
 @dataclass(frozen=True)
 class Prepared:
     """The transactions of a micro-batch, by input partition.
@@ -98,6 +117,8 @@ class Prepared:
         tasks: Input partitions of the micro-batch, those without rows included.
         term: The driver's.
         rows: The tally of each task's rows; None if it is not known.
+        entries: An entry of each task that wrote to scalable topics, with the full name
+            of its segment.
     """
 
     batch_id: int
@@ -107,6 +128,17 @@ class Prepared:
     tasks: int = 0
     term: Term = NO_TERM
     rows: Mapping[int, Tally] | None = field(default=None, hash=False)
+    entries: Mapping[int, tuple[str, MessageId | None]] = field(
+        default_factory=dict, hash=False
+    )
+
+    def parts(self, txns: Collection[TxnId]) -> dict[int, Part]:
+        """Return what tasks wrote in some of the transactions, by input partition."""
+        return {
+            number: Part(txn, *self.entries.get(number, ("", None)))
+            for number, txn in self.txns.items()
+            if txn in txns
+        }
 
 
 @dataclass(frozen=True)
@@ -316,7 +348,7 @@ def _fields(record: Record) -> dict[str, Any]:
             fields = {
                 "opened": record.batch_id,
                 "partition": record.partition,
-                "txn": record.txn,
+                "txn": _dumped_txn(record.txn),
             }
         case Prepared():
             fields = {
@@ -324,8 +356,13 @@ def _fields(record: Record) -> dict[str, Any]:
                 "query": record.query_id,
                 "run": record.run,
                 "tasks": record.tasks,
-                "txns": dict(record.txns),
+                "txns": {part: _dumped_txn(txn) for part, txn in record.txns.items()},
             }
+            if record.entries:
+                fields["entries"] = {
+                    part: [topic, *(() if entry is None else entry.position)]
+                    for part, (topic, entry) in record.entries.items()
+                }
         case Committed():
             fields = {"committed": record.batch_id, "query": record.query_id}
         case Partial():
@@ -351,6 +388,11 @@ def _fields_of_outcome(record: Outcome) -> dict[str, Any]:
     if record.others:
         fields["others"] = [_fields(other) for other in record.others]
     return fields
+
+
+def _dumped_txn(txn: TxnId) -> list[int | bool]:
+    # Earlier versions know pairs.
+    return [txn.most, txn.least, *([True] if txn.is_scalable else [])]
 
 
 def _dumped(rows: Tally | Mapping[int, Tally]) -> Any:
@@ -403,6 +445,7 @@ def _record(fields: dict[str, Any]) -> Record:
             _number(fields["tasks"]),
             term,
             _tallies(fields),
+            _entries(fields),
         )
     if "partial" in fields:
         parts = frozenset(map(_number, _typed(fields["parts"], list)))
@@ -438,9 +481,25 @@ def _key(text: str) -> int:
     return number
 
 
-def _txn(pair: Any) -> TxnId:
-    most, least = _typed(pair, list)
-    return TxnId(_number(most, 1 << 64), _number(least, 1 << 64))
+def _txn(numbers: Any) -> TxnId:
+    most, least, *kind = _typed(numbers, list)
+    if kind:
+        (is_scalable,) = kind
+        if is_scalable is not True:
+            raise ValueError(f"{kind} is no kind of transaction")
+    return TxnId(_number(most, 1 << 64), _number(least, 1 << 64), bool(kind))
+
+
+def _entries(fields: dict[str, Any]) -> dict[int, tuple[str, MessageId | None]]:
+    entries: dict[int, tuple[str, MessageId | None]] = {}
+    for part, value in _typed(fields.get("entries", {}), dict).items():
+        topic, *place = _typed(value, list)
+        entry = None
+        if place:
+            ledger_id, entry_id = map(_number, place)
+            entry = MessageId(ledger_id, entry_id)
+        entries[_key(part)] = _typed(topic, str), entry
+    return entries
 
 
 def _others(fields: dict[str, Any]) -> tuple[Outcome, ...]:

@@ -22,16 +22,18 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pulsar_spark.errors import QueryConflictError, TransactionLostError
-from pulsar_spark.message_id import TxnId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink.commit_log import (
     NO_TERM,
     Began,
     Committed,
     LogState,
     Outcome,
+    Part,
     Partial,
     Prepared,
     Record,
@@ -188,6 +190,16 @@ class End:
 
 
 @dataclass(frozen=True)
+class FindOut:
+    """Find out what became of transactions of scalable topics that are over.
+
+    Result: the input partitions whose rows are visible.
+    """
+
+    parts: Mapping[int, Part]
+
+
+@dataclass(frozen=True)
 class KeepMarkers:
     """Create a subscription so that markers are kept from here on. No result."""
 
@@ -224,6 +236,7 @@ Effect = (
     | ReadLog
     | CutLog
     | End
+    | FindOut
     | KeepMarkers
     | Probe
     | ReadMarkers
@@ -253,11 +266,12 @@ class Recovered:
     lost: tuple[int, ...] = ()
 
 
-def recover(run: str) -> Steps[Recovered]:
+def recover(run: str, *, has_markers: bool = True) -> Steps[Recovered]:
     """Go to work: carry out what was decided, abort what was not.
 
     Args:
         run: A name that no driver had before.
+        has_markers: Whether tasks may write markers.
 
     Raises:
         QueryConflictError: Another driver went to work in the meantime.
@@ -266,13 +280,14 @@ def recover(run: str) -> Steps[Recovered]:
     term = entries[position][0]
     state = read_log((record for _, record in entries), term)
     yield from _end(state)
-    if state.committed < 0:
+    if has_markers and state.committed < 0:
         yield KeepMarkers()  # before there is one
     outcome, lost = state.outcome, _NONE
     if state.prepared is not None:
         outcome, lost = yield from _settle(state.prepared, state, term)
         yield Append(outcome)
-        yield from _forget_markers(term)
+        if has_markers:
+            yield from _forget_markers(term)
     if position and len(entries) > CUT_LOG_AFTER:
         if outcome is not None and outcome is state.outcome:
             yield Append(replace(outcome, term=term, others=state.others))
@@ -287,15 +302,20 @@ def commit(
     progress: CommitProgress,
     tasks: int,
     rows: Mapping[int, Tally] | None = None,
+    entries: Mapping[int, tuple[str, MessageId | None]] = MappingProxyType({}),
+    *,
+    has_markers: bool = True,
 ) -> Steps[None]:
     """Make a micro-batch visible. Arguments and errors as for ``CommitProtocol``."""
     progress.require_same_cut(batch_id, tasks)
     term = progress.term
     query_id = progress.query_id
-    decision = Prepared(batch_id, txns, query_id, progress.run, tasks, term, rows)
+    decision = Prepared(
+        *(batch_id, txns, query_id, progress.run, tasks, term, rows, entries)
+    )
     yield Append(decision)
-    entries: Entries = yield ReadLog()
-    positions, records = zip(*entries, strict=True)
+    log: Entries = yield ReadLog()
+    positions, records = zip(*log, strict=True)
     if decision not in records:  # whoever took over is done with it
         raise _taken_over(batch_id)
     index = records.index(decision)
@@ -303,14 +323,15 @@ def commit(
     if state.prepared != decision:
         raise _taken_over(batch_id)
     _, lost = yield from _carry_out(decision, term)
-    yield from _end_undecided(entries, term)
+    yield from _end_undecided(log, term)
     if lost:
         raise TransactionLostError(batch_id, lost)
     tally = total(rows)
     yield Append(Committed(batch_id, query_id, term, term, tally, state.others))
     yield CutLog(positions[index])
     since = max(progress.committed, 0)
-    if batch_id // FORGET_MARKERS_EVERY != since // FORGET_MARKERS_EVERY:
+    is_time = batch_id // FORGET_MARKERS_EVERY != since // FORGET_MARKERS_EVERY
+    if has_markers and is_time:
         yield from _forget_markers(term)
 
 
@@ -393,9 +414,14 @@ def _carry_out(
     over: Iterable[TxnId] = yield End(tuple(decision.txns.values()), commits=True)
     if not over:
         return partitions, _NONE
-    visible = yield from _visible(decision, term)
-    gone = set(over)
-    lost = {p for p, txn in decision.txns.items() if txn in gone} - visible
+    parts = decision.parts(frozenset(over))
+    scalable = {p: part for p, part in parts.items() if part.txn.is_scalable}
+    visible: frozenset[int] = frozenset()
+    if scalable:
+        visible |= yield FindOut(scalable)
+    if len(scalable) < len(parts):
+        visible |= yield from _visible(decision, term)
+    lost = parts.keys() - visible
     return visible | (partitions - lost), tuple(sorted(lost))
 
 

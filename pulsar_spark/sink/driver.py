@@ -25,13 +25,19 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.requests import together
 from pulsar_spark.client.transactions import TransactionClient
-from pulsar_spark.columns import VALUE
+from pulsar_spark.columns import TOPIC, VALUE
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
-from pulsar_spark.errors import BadRowError, OptionError, PulsarSparkError
+from pulsar_spark.errors import (
+    BadRowError,
+    InDoubtError,
+    OptionError,
+    PulsarSparkError,
+)
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
 from pulsar_spark.schemas.info import SchemaInfo
-from pulsar_spark.sink.batch_commit import BatchCommit, Part
+from pulsar_spark.sink.batch_commit import BatchCommit
+from pulsar_spark.sink.commit_log import Part
 from pulsar_spark.sink.exactly_once import (
     CommitProgress,
     CommitProtocol,
@@ -39,14 +45,16 @@ from pulsar_spark.sink.exactly_once import (
     markers_topic,
 )
 from pulsar_spark.sink.journal import Journal
+from pulsar_spark.sink.kept_batches import KeptBatches
 from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
 from pulsar_spark.sink.schemas import TopicSchemas
 from pulsar_spark.sink.tally import NO_ROWS, Tally
-from pulsar_spark.sink.targets import find_targets, require_ordinary
+from pulsar_spark.sink.targets import are_scalable, find_targets, require_ordinary
 from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.system import log_summary, warn_once
 from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName, topic_of
+from pulsar_spark.wire.layout import Layout
 from spark_topics.sink.write import Task
 
 logger = logging.getLogger("pulsar_spark.sink")
@@ -106,6 +114,7 @@ class _Write:
         self._probe_name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
         self._targets: dict[TopicName, list[str]] = {}
         self._coordinators = 0
+        self._is_scalable = False  # the topic of the options
 
     def prepare(self) -> None:
         """Check that the write can be done, once, before any task. On the driver.
@@ -136,6 +145,7 @@ class _Write:
                 auto_creation=options.topic_auto_creation,
             )
             require_ordinary(self._targets[options.topic], options.guarantee)
+            self._is_scalable = are_scalable(self._targets[options.topic])
             schemas = TopicSchemas(pool, options, self._columns)
             schemas.choose([options.topic])
             schemas.register(options.topic, self._targets[options.topic][0])
@@ -169,6 +179,8 @@ class _Write:
         self._coordinators = transactions.count()
 
     def _prepare_for_transactions(self, *further: str) -> None:
+        if self._is_scalable:
+            return  # brokers of segments need none of it
         names = list(chain.from_iterable(self._targets.values()))
         prepare_for_transactions(
             self._pool,
@@ -237,8 +249,39 @@ class _Write:
         first = next(with_rows, None)
         if first is None:
             return self._result(task, WriteSummary())
+        rows = chain([first], with_rows)
+        if not self._goes_to_scalable_topics(first):
+            return self._write_in_transaction(task, rows, is_scalable=False)
+        retry = self._pool.retry(self._options.transaction_timeout_ms / 1000)
+        kept = KeptBatches(rows)
+        try:
+            while True:
+                try:
+                    return self._write_in_transaction(task, kept, is_scalable=True)
+                except InDoubtError as error:
+                    logger.info("task %d writes its rows again: %s", task.number, error)
+                    retry.pause(error.saying(error.message, retriable=True))
+                kept = kept.again()
+        finally:
+            kept.close()
+
+    def _goes_to_scalable_topics(self, rows: pa.RecordBatch) -> bool:
+        """Return whether the topic of the options, or of the first row, is scalable."""
+        if self._options.topic is not None or TOPIC not in rows.schema.names:
+            return self._is_scalable
+        name = rows.column(TOPIC)[0].as_py()
+        try:
+            topic = TopicName.parse(name or "").base.full_name
+        except OptionError:
+            return False  # the row is refused in its turn
+        content = TopicLookup(self._pool).topics([topic])[topic]
+        return isinstance(content, Layout)
+
+    def _write_in_transaction(
+        self, task: Task, batches: Iterable[pa.RecordBatch], *, is_scalable: bool
+    ) -> TaskResult:
         with contextlib.ExitStack() as stack:
-            transaction, announce = self._begin(task, stack)
+            transaction, announce = self._begin(task, stack, is_scalable=is_scalable)
             try:
                 writer = TaskWriter(
                     self._options,
@@ -247,32 +290,37 @@ class _Write:
                     transaction=transaction,
                     check_topics=self._checks_of_topics(),
                     schemas=self._schemas,
-                    marker=self._marker(task),
+                    marker=None if is_scalable else self._marker(task),
                     announce=announce,
                 )
-                written = writer.write(chain([first], with_rows))
+                written = writer.write(batches)
             except BaseException:
                 transaction.abort()
                 raise
         return self._result(task, written, transaction.txn)
 
     def _begin(
-        self, task: Task, stack: contextlib.ExitStack
+        self, task: Task, stack: contextlib.ExitStack, *, is_scalable: bool
     ) -> tuple[TaskTransaction, Callable[[], None] | None]:
         """Begin the transaction of a task.
 
         Args:
             task: Which one.
             stack: Ends with the task.
+            is_scalable: Whether it is to write to scalable topics.
 
         Returns:
             The transaction, and what tells the driver of it; None for nothing.
         """
-        return self._new_transaction(), None
+        return self._new_transaction(is_scalable=is_scalable), None
 
-    def _new_transaction(self) -> TaskTransaction:
-        timeout_ms = self._options.transaction_timeout_ms
-        return TaskTransaction.begin(self._pool, timeout_ms, self._coordinators)
+    def _new_transaction(self, *, is_scalable: bool) -> TaskTransaction:
+        return TaskTransaction.begin(
+            self._pool,
+            self._options.transaction_timeout_ms,
+            self._coordinators,
+            is_scalable=is_scalable,
+        )
 
     def _marker(self, task: Task) -> tuple[str, bytes] | None:
         """Return what will prove a task's commit, as topic and message; None: none."""
@@ -441,7 +489,12 @@ class StreamWrite(_Write):
             )
         if txns := _transactions(results):
             protocol = self._protocol(self._pool.write_patience_s)
-            protocol.commit(batch_id, txns, progress, tasks, rows)
+            entries = {
+                result.task.number: result.written.entry
+                for result in results
+                if result.txn is not None and result.txn.is_scalable
+            }
+            protocol.commit(batch_id, txns, progress, tasks, rows, entries)
 
     def abort(self, results: Sequence[TaskResult], batch_id: int) -> None:
         """Take back what was written of a micro-batch that failed. On the driver.
@@ -499,12 +552,14 @@ class StreamWrite(_Write):
         return replace(done, progress=progress.without_parts(), tally=tallied.tally)
 
     def _begin(
-        self, task: Task, stack: contextlib.ExitStack
+        self, task: Task, stack: contextlib.ExitStack, *, is_scalable: bool
     ) -> tuple[TaskTransaction, Callable[[], None] | None]:
         assert self._progress is not None
         term = self._progress.term
         log = stack.enter_context(Journal(self._pool, self._log_topic))
-        _, transaction = together(log.attach_writer, self._new_transaction)
+        _, transaction = together(
+            log.attach_writer, partial(self._new_transaction, is_scalable=is_scalable)
+        )
         assert transaction is not None
 
         def announce() -> None:
@@ -523,6 +578,7 @@ class StreamWrite(_Write):
             self._log_topic,
             self._options.subscription_prefix,
             patience_s=patience_s,
+            has_markers=not self._is_scalable,
         )
 
     @property

@@ -20,6 +20,11 @@ A coordinator gives the same answer about a committed transaction and an expired
 knows neither any more. The markers tell them apart: a marker is visible exactly if its
 transaction was committed. If some transactions of a micro-batch had expired, it is not
 lost: Spark runs it again, and tasks whose markers are visible skip their rows.
+
+Tasks that write to scalable topics of Pulsar 5 have no markers: their transactions take
+segments only, and the log is an ordinary topic. Their coordinators tell how a
+transaction was ended, for at least 15 minutes; later an entry tells that the decision
+names (see ``visibility``).
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from pulsar_spark.client.pool import ConnectionPool
@@ -45,8 +51,10 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink import commit_protocol
+from pulsar_spark.sink.batch_commit import BatchCommit, in_doubt
 from pulsar_spark.sink.commit_log import (
     Began,
+    Part,
     Record,
     Term,
     dump_marker,
@@ -60,6 +68,7 @@ from pulsar_spark.sink.commit_protocol import (
     CutLog,
     Effect,
     End,
+    FindOut,
     ForgetMarkers,
     KeepMarkers,
     LastMarker,
@@ -96,6 +105,7 @@ class CommitProtocol:
         subscription_prefix: How the names of its subscriptions begin.
         patience_s: How long to go on without any answer, in seconds; by default
             ``operation_timeout_s``.
+        has_markers: Whether tasks may write markers: not to scalable topics.
     """
 
     def __init__(
@@ -105,8 +115,10 @@ class CommitProtocol:
         subscription_prefix: str = "spark-pulsar",
         *,
         patience_s: float | None = None,
+        has_markers: bool = True,
     ) -> None:
         self._pool = pool
+        self._has_markers = has_markers
         self._options = pool.options
         self._log, self._markers = (
             Journal(pool, topic, subscription_prefix, patience_s=patience_s)
@@ -127,7 +139,9 @@ class CommitProtocol:
         """
         with self._log:
             together(self._log.attach, self._transactions.require)
-            progress = self._run(commit_protocol.recover(uuid.uuid4().hex))
+            progress = self._run(
+                commit_protocol.recover(uuid.uuid4().hex, has_markers=self._has_markers)
+            )
         if progress.finished is not None:
             batch_id = progress.finished.batch_id
             logger.info("micro-batch %d was decided, and is finished now", batch_id)
@@ -148,6 +162,7 @@ class CommitProtocol:
         progress: CommitProgress,
         tasks: int,
         rows: Mapping[int, Tally] | None = None,
+        entries: Mapping[int, tuple[str, MessageId | None]] = MappingProxyType({}),
     ) -> None:
         """Make a micro-batch visible.
 
@@ -158,6 +173,8 @@ class CommitProtocol:
             tasks: Number of input partitions.
             rows: The tally of the rows of each, those included that were visible
                 already; None if it is not known.
+            entries: An entry of each task that wrote to scalable topics, with the full
+                name of its segment; None where no receipt named one.
 
         Raises:
             TransactionLostError: One of them had expired. What the others wrote is
@@ -172,7 +189,12 @@ class CommitProtocol:
             together(
                 self._log.attach, lambda: self._transactions.connect(txns.values())
             )
-            self._run(commit_protocol.commit(batch_id, txns, progress, tasks, rows))
+            self._run(
+                commit_protocol.commit(
+                    *(batch_id, txns, progress, tasks, rows, entries),
+                    has_markers=self._has_markers,
+                )
+            )
 
     def abort(self, progress: CommitProgress | None = None) -> None:
         """Abort the written transactions, unless decided.
@@ -225,6 +247,8 @@ class CommitProtocol:
             case End(txns, commits):
                 action = TxnAction.COMMIT if commits else TxnAction.ABORT
                 return self._end(txns, action)
+            case FindOut(parts):
+                return self._find_out(parts)
             case KeepMarkers():
                 self._markers.keep()
             case Probe():
@@ -261,8 +285,8 @@ class CommitProtocol:
         while txns:
             again: dict[TxnId, PulsarSparkError] = {}
             for txn, error in self._transactions.end(txns, action).items():
-                match status_of(error):
-                    case TxnStatus.OVER:
+                match status_of(txn, error):
+                    case TxnStatus.OVER | TxnStatus.OPPOSED:
                         over.append(txn)
                     case TxnStatus.ENDING:
                         again[txn] = _still_ending(txn)
@@ -275,6 +299,19 @@ class CommitProtocol:
             if txns:
                 retry.pause(again[txns[0]])
         return over
+
+    def _find_out(self, parts: Mapping[int, Part]) -> frozenset[int]:
+        """Return the input partitions whose rows are visible.
+
+        Raises:
+            CommitInDoubtError: The coordinators have forgotten the transactions, and
+                the entries that would have told are gone.
+        """
+        commit = BatchCommit(self._pool, round(self._ending_s * 1000))
+        outcome = commit.settle(parts)
+        if outcome.unknown:
+            raise in_doubt(outcome)
+        return frozenset(outcome.visible)
 
 
 def markers_topic(log_topic: str) -> str:

@@ -86,7 +86,7 @@ class Target:
                 chunk_bytes,
             ),
             max_alone_bytes=chunk_bytes,
-            txn=txn,
+            txn=None if txn is None else (txn.most, txn.least),
             codec=codec,
             compress=partial(compress, codec),
             now_ms=_now_ms,

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Iterable
 
 from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.client.segment_ends import is_segment
 from pulsar_spark.errors import ScalableTopicError, TopicNotFoundError
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import DeliveryGuarantee
-from pulsar_spark.topics import SCALABLE_SCHEME, TopicName, topic_of
+from pulsar_spark.topics import SCALABLE_SCHEME, TopicName, is_segment, topic_of
 from pulsar_spark.wire.layout import Layout
 
 logger = logging.getLogger("pulsar_spark.sink")
@@ -95,6 +95,11 @@ def _targets(
     return list(topic.partition_names(range(count)))
 
 
+def are_scalable(targets: Iterable[str]) -> bool:
+    """Return whether topic partitions are segments of a scalable topic."""
+    return any(map(is_segment, targets))
+
+
 def require_ordinary(targets: Iterable[str], guarantee: DeliveryGuarantee) -> None:
     """Require that no topic is scalable where a guarantee does not hold for such.
 
@@ -105,7 +110,7 @@ def require_ordinary(targets: Iterable[str], guarantee: DeliveryGuarantee) -> No
     Raises:
         ScalableTopicError: One is.
     """
-    if guarantee in (DeliveryGuarantee.NONE, DeliveryGuarantee.AT_LEAST_ONCE):
+    if guarantee is not DeliveryGuarantee.IDEMPOTENT:
         return
     for name in filter(is_segment, targets):
         topic = topic_of(name)
@@ -113,6 +118,32 @@ def require_ordinary(targets: Iterable[str], guarantee: DeliveryGuarantee) -> No
             topic,
             topic,
             f"{topic} is a scalable topic of Pulsar 5, to which this connector writes "
-            "with `deliveryGuarantee` none and at-least-once only, not yet "
+            "with `deliveryGuarantee` exactly-once, at-least-once and none, not yet "
             f"{guarantee.value}.",
+        )
+
+
+def require_kind(targets: Iterable[str], txn: TxnId) -> None:
+    """Require that a transaction takes rows for topic partitions.
+
+    Args:
+        targets: Full names of topic partitions.
+        txn: The transaction.
+
+    Raises:
+        ScalableTopicError: A topic is scalable, and the transaction is for ordinary
+            topics, or the other way.
+    """
+    for name in targets:
+        if is_segment(name) is txn.is_scalable:
+            continue
+        topic = topic_of(name)
+        kinds = ("an ordinary topic", "a scalable topic of Pulsar 5")
+        raise ScalableTopicError(
+            topic,
+            topic,
+            f"{topic} is {kinds[not txn.is_scalable]}, and this task has begun a "
+            f"transaction for {kinds[txn.is_scalable]}. No transaction takes both: let "
+            "each exactly-once write have topics of one kind. If the topic was migrated"
+            " just now, run the write again.",
         )

@@ -37,13 +37,13 @@ from pulsar_spark.client.producing.producers import (
     TopicProducer,
 )
 from pulsar_spark.client.requests import together
-from pulsar_spark.client.segment_ends import is_segment
-from pulsar_spark.client.segment_tail import last_stored_id
+from pulsar_spark.client.segment_tail import has_ended_at, last_stored_id
 from pulsar_spark.encryption.encryptor import encryptors
 from pulsar_spark.errors import (
     AskAgainError,
     BadRowError,
     BrokerError,
+    InDoubtError,
     MessageTooLargeError,
     PulsarSparkError,
     TopicNotFoundError,
@@ -64,13 +64,14 @@ from pulsar_spark.sink.kept_rows import Kept, KeptRows
 from pulsar_spark.sink.numbering import producer_name, require_numbers
 from pulsar_spark.sink.schemas import ByTopicEncoder, TopicSchemas
 from pulsar_spark.sink.target import Target
-from pulsar_spark.sink.targets import find_targets, require_ordinary
+from pulsar_spark.sink.targets import find_targets, require_kind, require_ordinary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.system import query_log, warn_once
-from pulsar_spark.topics import TopicName, topic_of
+from pulsar_spark.topics import TopicName, is_segment, topic_of
 from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.layout import Layout
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, max_entry_bytes
+from pulsar_spark.wire.refusals import is_of_ended_transaction
 from spark_topics.sink.write import Task
 from spark_topics.statistics import Kind, TaskStatistics, Totals
 
@@ -242,6 +243,8 @@ class TaskWriter:
                 explained = self._schemas.explained(topic, error)
                 if explained is not error:
                     return explained
+        if self._transaction is not None and is_of_ended_transaction(error):
+            return self._transaction.lost(error)
         if self._transaction is not None:
             try:
                 self._transaction.confirm()
@@ -381,7 +384,9 @@ class TaskWriter:
     def _rows_stored(self, producer: TopicProducer) -> int:
         """Return the number of sent rows that a sealed segment has stored."""
         rows = producer.stored_rows + producer.duplicate_rows
-        if producer.left and producer.name:
+        if producer.left and self._transaction is not None:
+            self._require_nothing_stored(producer)
+        elif producer.left and producer.name:
             try:
                 last_id = last_stored_id(
                     self._pool, producer.topic, producer.name, producer.last_stored
@@ -393,6 +398,23 @@ class TaskWriter:
             producer.stored_bytes += sum(len(frame.data) for frame in stored)
             rows += sum(frame.rows for frame in stored)
         return rows
+
+    def _require_nothing_stored(self, producer: TopicProducer) -> None:
+        """Require that a sealed segment has nothing without a receipt.
+
+        Raises:
+            InDoubtError: It may have. Rows of an open transaction cannot be read.
+        """
+        assert producer.left
+        if has_ended_at(self._pool, producer.topic, producer.last_stored):
+            return
+        rows = sum(frame.rows for frame in producer.left)
+        raise InDoubtError(
+            f"{rows} rows of a transaction were on their way when the segment was "
+            "sealed.",
+            topic_partition=producer.topic,
+            rows=rows,
+        )
 
     def _layout_without(self, topic: str, sealed: Collection[str]) -> Layout:
         """Wait for the layout in which segments are sealed, and return it."""
@@ -421,8 +443,10 @@ class TaskWriter:
             self._known |= find_targets(
                 lookup, absent, auto_creation=self._options.topic_auto_creation
             )
-        for topic in absent:
+        for topic in new:
             require_ordinary(self._known[topic], self._options.guarantee)
+            if self._transaction is not None:
+                require_kind(self._known[topic], self._transaction.txn)
         assert self._schemas is not None
         unknown = [topic for topic in new if topic not in self._schemas.chosen]
         if unknown:
@@ -547,7 +571,8 @@ class TaskWriter:
             reconnects=self._producers.reconnects,
             topic_partitions=len(producers),
             entry=max(
-                ((p.topic, p.last_stored) for p in producers),
+                # The last ones first: segments that were sealed go sooner.
+                ((p.topic, p.last_stored) for p in reversed(producers)),
                 key=lambda entry: entry[1] is not None,
                 default=("", None),
             ),

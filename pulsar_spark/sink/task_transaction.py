@@ -24,7 +24,8 @@ class TaskTransaction:
     Nothing may be sent in a transaction that is over: brokers take it, and keep readers
     waiting for its end, or even lose track of what was committed. So a task asks if its
     transaction is still open, before it sends and when it is done. The machine may have
-    stopped it in the meantime, and the driver given it up.
+    stopped it in the meantime, and the driver given it up. Scalable topics refuse what
+    is sent too late: of these it need not, and cannot, ask.
 
     Args:
         transactions: Asks the coordinators.
@@ -52,6 +53,7 @@ class TaskTransaction:
         coordinators: int = 0,
         *,
         near: bool = False,
+        is_scalable: bool = False,
     ) -> TaskTransaction:
         """Begin a transaction at a coordinator.
 
@@ -60,13 +62,17 @@ class TaskTransaction:
             timeout_ms: Milliseconds after which the coordinator aborts it.
             coordinators: How many there are, as the driver found out; 0 to ask.
             near: Whether a coordinator that is connected is preferred.
+            is_scalable: Whether it is to write to scalable topics.
 
         Raises:
             TransactionsOffError: The cluster has no transactions.
             PulsarSparkError: No coordinator begins one.
         """
         transactions = TransactionClient(
-            pool, patience_s=pool.write_patience_s, count=coordinators
+            pool,
+            patience_s=pool.write_patience_s,
+            count=coordinators,
+            is_scalable=is_scalable,
         )
         return cls(transactions, transactions.begin(timeout_ms, near=near), timeout_ms)
 
@@ -113,24 +119,29 @@ class TaskTransaction:
         try:
             self._transactions.add_partitions(self.txn, topics)
         except BrokerError as error:
-            if not status_of(error).is_closed:
+            if not status_of(self.txn, error).is_closed:
                 raise
-            raise TransactionLostError(
-                -1,
-                (),
-                f"{error.message} It lived longer than `transactionTimeoutMs`, "
-                f"{self._timeout_ms} ms, or the task had been given up, as slower "
-                "copies of a task are. Nothing that it wrote is visible. Raise "
-                "`transactionTimeoutMs`, or let each task write less.",
-            ) from None
+            raise self.lost(error) from None
         self._confirmed = time.monotonic()
+
+    def lost(self, error: PulsarSparkError) -> TransactionLostError:
+        """Return the error of a task whose transaction a broker calls over."""
+        return TransactionLostError(
+            -1,
+            (),
+            f"{error.message} It lived longer than `transactionTimeoutMs`, "
+            f"{self._timeout_ms} ms, or the task had been given up, as slower "
+            "copies of a task are. Nothing that it wrote is visible. Raise "
+            "`transactionTimeoutMs`, or let each task write less.",
+        )
 
     def abort(self) -> None:
         """Take back what was written, as far as that is possible now."""
         error = self._transactions.end([self.txn], TxnAction.ABORT)[self.txn]
         if error is not None:
             logger.info("%s", error)
-        if status_of(error).is_closed and self._topics:
+        is_late = status_of(self.txn, error).is_closed
+        if is_late and self._topics and not self.txn.is_scalable:
             self._sweep()
 
     def _sweep(self) -> None:

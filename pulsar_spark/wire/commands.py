@@ -810,9 +810,16 @@ def close_producer(producer_id: int) -> Request[pb.CommandSuccess]:
 # -- transactions ----------------------------------------------------------------------
 
 
-def tc_client_connect(tc_id: int) -> Request[pb.CommandTcClientConnectResponse]:
-    """Build TC_CLIENT_CONNECT_REQUEST: load this transaction coordinator."""
-    body = pb.CommandTcClientConnectRequest(tc_id=tc_id)
+def tc_client_connect(
+    tc_id: int, *, is_scalable: bool = False
+) -> Request[pb.CommandTcClientConnectResponse]:
+    """Build TC_CLIENT_CONNECT_REQUEST: load this transaction coordinator.
+
+    Args:
+        tc_id: Its number.
+        is_scalable: Whether to load the coordinator for scalable topics.
+    """
+    body = pb.CommandTcClientConnectRequest(tc_id=tc_id, scalable=is_scalable or None)
     return Request(
         pb.BaseCommand(
             type=pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=body
@@ -821,20 +828,25 @@ def tc_client_connect(tc_id: int) -> Request[pb.CommandTcClientConnectResponse]:
     )
 
 
-def new_txn(tc_id: int, ttl_ms: int) -> Request[pb.CommandNewTxnResponse]:
+def new_txn(
+    tc_id: int, ttl_ms: int, *, is_scalable: bool = False
+) -> Request[pb.CommandNewTxnResponse]:
     """Build NEW_TXN. No answer comes while too many transactions are open.
 
     Args:
         tc_id: Number of the coordinator.
         ttl_ms: Milliseconds after which the coordinator aborts it; it does so at once
             with less than 100.
+        is_scalable: Whether the transaction writes to scalable topics.
 
     Raises:
         ValueError: ttl_ms is below 100.
     """
     if ttl_ms < _MIN_TXN_TTL_MS:
         raise ValueError(f"a transaction cannot live for {ttl_ms} ms")
-    body = pb.CommandNewTxn(txn_ttl_millis=ttl_ms, tc_id=tc_id)
+    body = pb.CommandNewTxn(
+        txn_ttl_millis=ttl_ms, tc_id=tc_id, scalable=is_scalable or None
+    )
     return Request(
         pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=body),
         pb.CommandNewTxnResponse,
@@ -854,6 +866,7 @@ def add_partitions_to_txn(
         txnid_most_bits=txn.most,
         txnid_least_bits=txn.least,
         partitions=topics,
+        scalable=txn.is_scalable or None,
     )
     return Request(
         pb.BaseCommand(
@@ -869,6 +882,7 @@ def end_txn(txn: TxnId, action: TxnAction) -> Request[pb.CommandEndTxnResponse]:
         txnid_most_bits=txn.most,
         txnid_least_bits=txn.least,
         txn_action=action,
+        scalable=txn.is_scalable or None,
     )
     return Request(
         pb.BaseCommand(type=pb.BaseCommand.END_TXN, endTxn=body),

@@ -99,6 +99,18 @@ class Layout:
         """Return the segments by the full names of their topics."""
         return {segment.name: segment for segment in self.segments}
 
+    def is_over(self, name: str) -> bool:
+        """Return whether a segment takes no more rows, also where it is gone.
+
+        Args:
+            name: Full name of a segment of this topic, of this layout or another.
+        """
+        segment = self.by_name.get(name)
+        if segment is not None:
+            return segment.is_sealed
+        number = TopicName.parse(name).partition_index or 0
+        return any(segment.segment_id > number for segment in self.segments)
+
     @cached_property
     def names(self) -> dict[int, str]:
         """Return the full names of the segments' topics by id."""

@@ -174,7 +174,8 @@ class EntryEncoder:
         if self.schema_version:
             metadata.schema_version = self.schema_version
         if self.txn is not None:
-            metadata.txnid_most_bits, metadata.txnid_least_bits = self.txn
+            metadata.txnid_most_bits = self.txn.most
+            metadata.txnid_least_bits = self.txn.least
 
     def _frame(
         self, metadata: pb.MessageMetadata, body: bytes | memoryview, rows: int
@@ -193,7 +194,8 @@ class EntryEncoder:
             send.is_chunk = True
         if self.txn is not None:
             # In both: a broker counts by the one, and hides by the other.
-            send.txnid_most_bits, send.txnid_least_bits = self.txn
+            send.txnid_most_bits = self.txn.most
+            send.txnid_least_bits = self.txn.least
         command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send)
         data = encode_payload_frame(
             command.SerializeToString(), metadata.SerializeToString(), body

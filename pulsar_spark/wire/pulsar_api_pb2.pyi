@@ -2120,18 +2120,22 @@ class CommandTcClientConnectRequest(google.protobuf.message.Message):
 
     REQUEST_ID_FIELD_NUMBER: builtins.int
     TC_ID_FIELD_NUMBER: builtins.int
+    SCALABLE_FIELD_NUMBER: builtins.int
     request_id: builtins.int
     """required"""
     tc_id: builtins.int
     """required"""
+    scalable: builtins.bool
+    """coordinator of scalable topics (Pulsar 5)"""
     def __init__(
         self,
         *,
         request_id: builtins.int | None = ...,
         tc_id: builtins.int | None = ...,
+        scalable: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["request_id", b"request_id", "tc_id", b"tc_id"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "tc_id", b"tc_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id"]) -> None: ...
 
 global___CommandTcClientConnectRequest = CommandTcClientConnectRequest
 
@@ -2169,20 +2173,23 @@ class CommandNewTxn(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     TXN_TTL_MILLIS_FIELD_NUMBER: builtins.int
     TC_ID_FIELD_NUMBER: builtins.int
+    SCALABLE_FIELD_NUMBER: builtins.int
     request_id: builtins.int
     """required"""
     txn_ttl_millis: builtins.int
     """below 100 ms it aborts at once"""
     tc_id: builtins.int
+    scalable: builtins.bool
     def __init__(
         self,
         *,
         request_id: builtins.int | None = ...,
         txn_ttl_millis: builtins.int | None = ...,
         tc_id: builtins.int | None = ...,
+        scalable: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["request_id", b"request_id", "tc_id", b"tc_id", "txn_ttl_millis", b"txn_ttl_millis"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "tc_id", b"tc_id", "txn_ttl_millis", b"txn_ttl_millis"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id", "txn_ttl_millis", b"txn_ttl_millis"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id", "txn_ttl_millis", b"txn_ttl_millis"]) -> None: ...
 
 global___CommandNewTxn = CommandNewTxn
 
@@ -2227,10 +2234,12 @@ class CommandAddPartitionToTxn(google.protobuf.message.Message):
     TXNID_LEAST_BITS_FIELD_NUMBER: builtins.int
     TXNID_MOST_BITS_FIELD_NUMBER: builtins.int
     PARTITIONS_FIELD_NUMBER: builtins.int
+    SCALABLE_FIELD_NUMBER: builtins.int
     request_id: builtins.int
     """required"""
     txnid_least_bits: builtins.int
     txnid_most_bits: builtins.int
+    scalable: builtins.bool
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -2240,9 +2249,10 @@ class CommandAddPartitionToTxn(google.protobuf.message.Message):
         txnid_least_bits: builtins.int | None = ...,
         txnid_most_bits: builtins.int | None = ...,
         partitions: collections.abc.Iterable[builtins.str] | None = ...,
+        scalable: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["request_id", b"request_id", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["partitions", b"partitions", "request_id", b"request_id", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["request_id", b"request_id", "scalable", b"scalable", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["partitions", b"partitions", "request_id", b"request_id", "scalable", b"scalable", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]) -> None: ...
 
 global___CommandAddPartitionToTxn = CommandAddPartitionToTxn
 
@@ -2347,12 +2357,14 @@ class CommandEndTxn(google.protobuf.message.Message):
     TXNID_LEAST_BITS_FIELD_NUMBER: builtins.int
     TXNID_MOST_BITS_FIELD_NUMBER: builtins.int
     TXN_ACTION_FIELD_NUMBER: builtins.int
+    SCALABLE_FIELD_NUMBER: builtins.int
     request_id: builtins.int
     """required"""
     txnid_least_bits: builtins.int
     txnid_most_bits: builtins.int
     txn_action: builtins.int
     """a TxnAction"""
+    scalable: builtins.bool
     def __init__(
         self,
         *,
@@ -2360,9 +2372,10 @@ class CommandEndTxn(google.protobuf.message.Message):
         txnid_least_bits: builtins.int | None = ...,
         txnid_most_bits: builtins.int | None = ...,
         txn_action: builtins.int | None = ...,
+        scalable: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["request_id", b"request_id", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["request_id", b"request_id", "scalable", b"scalable", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "scalable", b"scalable", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]) -> None: ...
 
 global___CommandEndTxn = CommandEndTxn
 

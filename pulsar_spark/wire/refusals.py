@@ -51,6 +51,18 @@ def is_of_another_type(answer: object) -> bool:
     return "different type" in _sentence(answer, "ConsumerBusy")
 
 
+def is_of_ended_transaction(answer: object) -> bool:
+    """Return whether an entry was refused because its transaction is over.
+
+    5.0.0-M1 answers SEND to a segment by NotAllowedError: "Transaction (0,4) is already
+    ABORTED — TxnConflict".
+
+    Args:
+        answer: To SEND.
+    """
+    return "TxnConflict" in _sentence(answer, "NotAllowedError")
+
+
 def demands_encryption(answer: object) -> bool:
     """Return whether an unencrypted producer or entry was refused.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.client.segment_tail import last_stored_id
+from pulsar_spark.client.segment_tail import has_ended_at, last_stored_id
 from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.message_id import MessageId
 from tests.support.scripted_broker import LEDGER, ScriptedBroker, StoredFrame, single
@@ -75,3 +75,17 @@ def test_nothing(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     assert last_stored_id(pool, SEGMENT, "mine", None) == -1
     with pytest.raises(TopicNotFoundError):
         last_stored_id(pool, "segment://public/default/u/0000-ffff-0", "mine", None)
+
+
+def test_the_last_entry_of_all(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """Nothing follows it; that cannot be said where nobody can be asked."""
+    scripted.add_topic(SEGMENT, ENTRIES)
+    empty = "segment://public/default/empty/0000-ffff-0"
+    scripted.add_topic(empty)
+    last = len(ENTRIES) - 1
+    assert has_ended_at(pool, SEGMENT, MessageId(LEDGER, last))
+    assert not has_ended_at(pool, SEGMENT, MessageId(LEDGER, last - 1))
+    assert not has_ended_at(pool, SEGMENT, None)
+    assert has_ended_at(pool, empty, None)
+    nowhere = "segment://public/default/nowhere/0000-ffff-0"
+    assert not has_ended_at(pool, nowhere, None)

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.transactions import COORDINATORS, TransactionClient
+from pulsar_spark.client.transactions import (
+    COORDINATORS,
+    TransactionClient,
+    TxnStatus,
+    status_of,
+)
 from pulsar_spark.errors import (
     BrokerError,
     ProtocolError,
@@ -485,3 +490,69 @@ class TestAsk:
         assert answers[open_one] is None
         assert code(answers[over]) == "TransactionNotFound"
         assert list(scripted.transactions.values()) == [[]]
+
+
+class TestScalableTopics:
+    @pytest.fixture
+    def client(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> TransactionClient:
+        """A client for transactions of scalable topics."""
+        scripted.partitions[COORDINATORS] = 1
+        return TransactionClient(pool, is_scalable=True)
+
+    def test_coordinators_of_their_own(
+        self, scripted: ScriptedBroker, client: TransactionClient, pool: ConnectionPool
+    ) -> None:
+        """Each kind of coordinator is connected to; the numbers are no help."""
+        scalable, ordinary = client.begin(TTL_MS), TransactionClient(pool).begin(TTL_MS)
+        assert (scalable.is_scalable, ordinary.is_scalable) == (True, False)
+        assert client.end([scalable, ordinary], COMMIT) == {
+            scalable: None,
+            ordinary: None,
+        }
+        kinds = {True: 0, False: 0}
+        for name in ("TC_CLIENT_CONNECT_REQUEST", "NEW_TXN", "END_TXN"):
+            for body in scripted.bodies[name]:
+                kinds[body.scalable] += 1
+        assert kinds == {True: 3, False: 3}
+
+    def test_nobody_needs_to_know_the_topics(
+        self, scripted: ScriptedBroker, client: TransactionClient
+    ) -> None:
+        """Nor can anybody be asked whether a transaction is open."""
+        txn = client.begin(TTL_MS)
+        client.add_partitions(txn, ["segment://public/default/t/0000-ffff-0"])
+        assert client.confirm({txn: TOPIC}) == {txn: None}
+        assert not scripted.requests["ADD_PARTITION_TO_TXN"]
+
+    @pytest.mark.parametrize("action", TxnAction)
+    def test_how_it_was_ended(
+        self, scripted: ScriptedBroker, client: TransactionClient, action: TxnAction
+    ) -> None:
+        """The coordinator remembers that for a while."""
+        txn, other = client.begin(TTL_MS), COMMIT if action is ABORT else ABORT
+        for asked, status in [
+            (action, TxnStatus.DONE),
+            (action, TxnStatus.DONE),
+            (other, TxnStatus.OPPOSED),
+        ]:
+            answer = client.end([txn], asked)[txn]
+            assert status_of(txn, answer) is status
+        scripted.outcomes.clear()
+        answer = client.end([txn], action)[txn]
+        assert status_of(txn, answer) is TxnStatus.OVER
+        assert TxnStatus.OPPOSED.is_closed
+        assert status_of(TxnId(0, 0), BrokerError("x", code="InvalidTxnStatus")) is (
+            TxnStatus.ENDING
+        )
+
+    def test_brokers_that_have_none(
+        self, scripted: ScriptedBroker, client: TransactionClient
+    ) -> None:
+        """The error names the setting."""
+        scripted.always("TC_CLIENT_CONNECT_REQUEST", refuse("NotAllowedError"))
+        with pytest.raises(
+            TransactionsOffError, match="transactionCoordinatorScalableTopicsEnabled"
+        ):
+            client.begin(TTL_MS)

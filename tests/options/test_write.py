@@ -850,12 +850,22 @@ def test_a_bad_commit_topic_is_named() -> None:
     assert only.startswith("commitTopic: 'a/b' is not a topic name. ")
 
 
+@pytest.mark.parametrize("topic", ["t", "topic://public/default/t"])
+def test_the_log_of_commits_is_an_ordinary_topic(topic: str) -> None:
+    """Whatever rows go to."""
+    log = {"commitTopic": "topic://public/default/log", "topic": topic}
+    (only,) = problems(guaranteed("exactly-once") | log, streaming=True)
+    assert only.startswith("commitTopic must be an ordinary topic")
+
+
 @pytest.mark.parametrize(
     ("log", "topic", "same"),
     [
         ("t", "persistent://public/default/t", True),
         ("t-partition-0", "t", True),
         ("t", "t-partition-1", True),
+        ("t", "topic://public/default/t", True),
+        ("u", "topic://public/default/t", False),
         ("u", "t", False),
         ("a/b/t", "t", False),
     ],

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import CommitLogError
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink.commit_log import (
     LAST_TERM,
     NO_TERM,
@@ -34,7 +35,8 @@ from pulsar_spark.sink.tally import Tally
 
 NUMBERS = st.integers(0, 2**63 - 1)
 IDS = st.integers(0, 2**64 - 1)
-TXNS = st.tuples(IDS, IDS)
+TXNS = st.builds(TxnId, IDS, IDS, st.booleans())
+ENTRIES = st.tuples(st.text(), st.none() | st.builds(MessageId, NUMBERS, NUMBERS))
 TALLIES = st.builds(Tally, NUMBERS, st.none() | IDS)
 ROWS = st.none() | st.dictionaries(NUMBERS, TALLIES)
 TERMS = st.just(NO_TERM) | st.tuples(NUMBERS, NUMBERS)
@@ -47,6 +49,7 @@ PREPARED = st.builds(
     NUMBERS,
     TERMS,
     ROWS,
+    st.dictionaries(NUMBERS, ENTRIES),
 )
 COMMITTED = st.builds(Committed, NUMBERS, st.text(), TERMS, TERMS, st.none() | TALLIES)
 RECORDS = st.one_of(
@@ -65,8 +68,10 @@ RECORDS = st.one_of(
 
 
 @given(RECORDS)
-@example(Opened(2**63 - 1, 2**63 - 1, (2**64 - 1, 2**64 - 1), (2**63 - 1, 2**63 - 1)))
-@example(Opened(0, 0, (0, 0), (0, 0)))
+@example(
+    Opened(2**63 - 1, 2**63 - 1, TxnId(2**64 - 1, 2**64 - 1), (2**63 - 1, 2**63 - 1))
+)
+@example(Opened(0, 0, TxnId(0, 0), (0, 0)))
 def test_records_come_back(record: Record) -> None:
     """A record is the same after it was a message."""
     assert load_record(dump_record(record)) == record
@@ -77,25 +82,44 @@ def test_how_records_are_written() -> None:
     """As the module's docstring shows them: other versions have to read these."""
     written = {
         Began("c0ff"): b'{"v":1,"began":"c0ff"}',
-        Opened(7, 3, (0, 41)): b'{"v":1,"opened":7,"partition":3,"txn":[0,41]}',
+        Opened(7, 3, TxnId(0, 41)): b'{"v":1,"opened":7,"partition":3,"txn":[0,41]}',
         Committed(7, "a1"): b'{"v":1,"committed":7,"query":"a1"}',
     }
     for record, message in written.items():
         assert dump_record(record) == message
-    assert dump_record(Prepared(7, {3: (0, 41)}, "a1", "c0ff", 4)) == (
+    assert dump_record(Prepared(7, {3: TxnId(0, 41)}, "a1", "c0ff", 4)) == (
         b'{"v":1,"prepared":7,"query":"a1","run":"c0ff","tasks":4,"txns":{"3":[0,41]}}'
     )
     assert dump_record(Partial(7, "a1", frozenset({3, 0}), 4, (13, 0), (12, 0))) == (
         b'{"v":1,"partial":7,"query":"a1","parts":[0,3],"tasks":4,'
         b'"term":[13,0],"of":[12,0]}'
     )
-    assert dump_record(Opened(7, 3, (0, 41), (12, 0))) == (
+    assert dump_record(Opened(7, 3, TxnId(0, 41), (12, 0))) == (
         b'{"v":1,"opened":7,"partition":3,"txn":[0,41],"term":[12,0]}'
     )
+    scalable = TxnId(0, 41, is_scalable=True)
+    assert dump_record(Opened(7, 3, scalable)) == (
+        b'{"v":1,"opened":7,"partition":3,"txn":[0,41,true]}'
+    )
+    entries = {
+        3: ("segment://t/n/orders/0000-ffff-0", MessageId(12, 5)),
+        4: ("segment://t/n/orders/0000-ffff-0", None),
+    }
+    decision = Prepared(7, {3: scalable, 4: A}, "a1", "c0ff", 4, entries=entries)
+    assert json.loads(dump_record(decision))["entries"] == {
+        "3": ["segment://t/n/orders/0000-ffff-0", 12, 5],
+        "4": ["segment://t/n/orders/0000-ffff-0"],
+    }
     assert dump_record(Prepared(7, {})) == (
         b'{"v":1,"prepared":7,"query":"","run":"","tasks":0,"txns":{}}'
     )
     assert dump_marker("a1", 7, 3) == b'[1,"a1",7,3]'
+
+
+#: A decision with an entry.
+ENTRIES_OF = (
+    b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{},"entries":{"0":%b}}'
+)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +158,13 @@ def test_how_records_are_written() -> None:
         b'{"v":1,"opened":7,"partition":3,"txn":[1,18446744073709551616]}',
         b'{"v":1,"opened":7,"partition":3,"txn":[18446744073709551616,1]}',
         b'{"v":1,"opened":7,"partition":3,"txn":"12"}',
+        b'{"v":1,"opened":7,"partition":3,"txn":[1,2,1]}',
+        b'{"v":1,"opened":7,"partition":3,"txn":[1,2,false]}',
+        b'{"v":1,"opened":7,"partition":3,"txn":[1,2,true,true]}',
+        b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{},"entries":[]}',
+        ENTRIES_OF % b"[]",
+        ENTRIES_OF % b'["t",1]',
+        ENTRIES_OF % b"[7,1,2]",
         b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{"+1":[1,2]}}',
         b'{"v":1,"partial":7,"query":"","tasks":1,"parts":"12"}',
         b'{"v":1,"committed":7,"query":"","rows":null}',
@@ -240,7 +271,7 @@ def test_foreign_markers(message: bytes) -> None:
 # -- what they say ---------------------------------------------------------------------
 
 BEGAN = Began("run")
-A, B, C = (0, 1), (0, 2), (1, 1)
+A, B, C = TxnId(0, 1), TxnId(0, 2), TxnId(1, 1)
 
 
 def decision(batch_id: int, *txns: tuple[int, int], run: str = "run") -> Prepared:

@@ -50,9 +50,10 @@ def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_protocol, "FORGET_MARKERS_EVERY", 1)
 
 
-def explore(kinds: str, switches: int) -> Explorer:
+def explore(kinds: str, switches: int, *, is_scalable: bool = False) -> Explorer:
     """Sees everything; one fault of these kinds may strike, none if there are none."""
-    explorer = Explorer(Model(2, frozenset(kinds.split())))
+    model = Model(2, frozenset(kinds.split()), is_scalable=is_scalable)
+    explorer = Explorer(model)
     may_be_restored = "acknowledgement" in kinds
     explorer.explore(int(bool(kinds)), switches, may_be_restored=may_be_restored)
     return explorer
@@ -63,28 +64,36 @@ LONG = [pytest.mark.slow, pytest.mark.matrix]
 
 
 @pytest.mark.parametrize(
-    ("kinds", "switches", "least"),
+    ("topics", "kinds", "switches", "least"),
     [
-        ("", 1, 1_500),
-        pytest.param("", 2, 20_000, marks=pytest.mark.matrix),
-        pytest.param("expiry", 1, 20_000, marks=pytest.mark.matrix),
-        ("reply", 1, 7_000),
-        pytest.param("twice error", 1, 90_000, marks=LONG),
-        ("twice error speculation", 0, 200),
-        pytest.param("speculation", 1, 100_000, marks=LONG),
-        ("acknowledgement", 1, 2_000),
+        ("ordinary", "", 1, 1_500),
+        pytest.param("ordinary", "", 2, 20_000, marks=pytest.mark.matrix),
+        pytest.param("ordinary", "expiry", 1, 20_000, marks=pytest.mark.matrix),
+        ("ordinary", "reply", 1, 7_000),
+        pytest.param("ordinary", "twice error", 1, 90_000, marks=LONG),
+        ("ordinary", "twice error speculation", 0, 200),
+        pytest.param("ordinary", "speculation", 1, 100_000, marks=LONG),
+        ("ordinary", "acknowledgement", 1, 2_000),
+        ("scalable", "reply", 1, 1_500),
+        ("scalable", "expiry", 1, 7_000),
+        pytest.param("scalable", "speculation", 1, 20_000, marks=LONG),
+        ("scalable", "expiry twice error speculation acknowledgement", 0, 200),
     ],
     ids=lambda one: str(one).replace(" ", "-"),
 )
 def test_every_step(
-    kinds: str, switches: int, least: int, capsys: pytest.CaptureFixture[str]
+    topics: str,
+    kinds: str,
+    switches: int,
+    least: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each row once, a micro-batch whole before the next one, and no false alarm."""
-    explorer = explore(kinds, switches)
+    explorer = explore(kinds, switches, is_scalable=topics == "scalable")
     with capsys.disabled():
         sys.stdout.write(
             f"\n{len(explorer.seen):,} worlds, {len(explorer.ends):,} restarts:"
-            f" {kinds or 'no fault'}, {switches} switches\n"
+            f" {topics} topics, {kinds or 'no fault'}, {switches} switches\n"
         )
     assert len(explorer.seen) >= least
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,12 +15,15 @@ from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import (
     AuthError,
     BadRowError,
+    CommitInDoubtError,
     OptionError,
     PulsarSparkError,
     QueryConflictError,
+    ScalableTopicError,
     TopicNotFoundError,
     TransactionLostError,
 )
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink import driver as driver_module
 from pulsar_spark.sink.commit_log import Committed, Opened, Prepared, load_record
@@ -36,13 +39,22 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.sink.write import Task
 from tests.support.fixtures import Clock
-from tests.support.scripted_broker import ScriptedBroker, Session, refuse
+from tests.support.scripted_broker import (
+    LEDGER,
+    ScriptedBroker,
+    Session,
+    refuse,
+    refuse_entry,
+    seal,
+    usual,
+)
 
 TOPIC = "persistent://public/default/t"
 LOG = "persistent://public/default/spark-commits-orders"
 MARKERS = f"{LOG}-markers"
 
 W = TypeVar("W", BatchWrite, StreamWrite)
+R = TypeVar("R")
 
 
 @pytest.fixture
@@ -95,7 +107,7 @@ def visible(broker: ScriptedBroker, topic: str = TOPIC) -> list[bytes]:
     rows = []
     for entry in broker.topics[topic]:
         metadata = entry.metadata
-        txn = (metadata.txnid_most_bits, metadata.txnid_least_bits)
+        txn = TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
         if metadata.HasField("txnid_least_bits") and txn in broker.aborted:
             continue
         rows.append(entry.payload)
@@ -541,3 +553,168 @@ def test_coordinator_and_log_are_away(
     assert away.refusals > 1 or has_no_log
     assert [one for one in visible(scripted) if one.endswith(b"a")]
     assert scripted.ended[-1] == (results[0].txn, TxnAction.COMMIT)
+
+
+SCALABLE = "topic://public/default/t"
+SEGMENTS = [f"segment://public/default/t/0000-ffff-{number}" for number in (1, 2)]
+
+
+class TestScalableTopics:
+    @pytest.fixture(autouse=True)
+    def _scalable(self, scripted: ScriptedBroker) -> None:
+        scripted.scalable = {SCALABLE: SCALABLE}
+        scripted.add_topic(SEGMENTS[0])
+
+    @pytest.mark.parametrize("make", [batch_write, stream_write])
+    def test_visible_at_the_commit(self, scripted: ScriptedBroker, make: Any) -> None:
+        """By a transaction of its own kind, and without markers."""
+        write = make(scripted, topic=SCALABLE)
+        done = commit(write, b"a")
+        assert done.txn == TxnId(0, 0, is_scalable=True)
+        assert scripted.ended == [(done.txn, TxnAction.COMMIT)]
+        assert last_letters(scripted) == [b"a"]
+        assert scripted.bodies["TC_CLIENT_CONNECT_REQUEST"][-1].scalable
+        assert all(body.scalable for body in scripted.bodies["NEW_TXN"])
+        assert not scripted.requests["ADD_PARTITION_TO_TXN"]
+        assert MARKERS not in scripted.topics
+        if make is stream_write:
+            (decision,) = records(scripted, Prepared)
+            assert decision.entries == {0: (SEGMENTS[0], MessageId(LEDGER, 0))}
+
+    @pytest.mark.parametrize("is_known", [True, False], ids=["known", "forgotten"])
+    @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "lost"])
+    def test_a_driver_that_died_behind_its_decision(
+        self, scripted: ScriptedBroker, *, is_committed: bool, is_known: bool
+    ) -> None:
+        """The coordinator tells what became of it; later an entry does."""
+        with pytest.raises(PulsarSparkError):
+            commit(
+                stream_write(
+                    scripted,
+                    topic=SCALABLE,
+                    **{"pulsar.client.operationTimeoutMs": "300"},
+                ),
+                b"a",
+                between=lambda: scripted.always(
+                    "END_TXN", refuse("AuthorizationError")
+                ),
+            )
+        scripted.always("END_TXN", usual)
+        (decision,) = records(scripted, Prepared)
+        (txn,) = decision.txns.values()
+        if is_committed:
+            scripted.transactions.pop(TxnId(txn.most, txn.least))
+            scripted.outcomes[TxnId(txn.most, txn.least)] = TxnAction.COMMIT
+        else:
+            scripted.expire(txn)
+        if not is_known:
+            scripted.outcomes.clear()
+        again = commit(stream_write(scripted, topic=SCALABLE), b"a")
+        assert again.written.duplicate_rows == is_committed
+        assert last_letters(scripted) == [b"a"]
+
+    def test_nothing_tells_what_became_of_a_decision(
+        self, scripted: ScriptedBroker
+    ) -> None:
+        """Then nothing is written, and an error says so."""
+        with pytest.raises(PulsarSparkError):
+            commit(
+                stream_write(
+                    scripted,
+                    topic=SCALABLE,
+                    **{"pulsar.client.operationTimeoutMs": "300"},
+                ),
+                b"a",
+                between=lambda: scripted.always(
+                    "END_TXN", refuse("AuthorizationError")
+                ),
+            )
+        scripted.always("END_TXN", usual)
+        scripted.transactions.clear()
+        scripted.roll(SEGMENTS[0])
+        scripted.trim(SEGMENTS[0])
+        with pytest.raises(CommitInDoubtError, match="removed by retention"):
+            commit(stream_write(scripted, topic=SCALABLE), b"a")
+
+    @pytest.mark.parametrize("make", [batch_write, stream_write])
+    @pytest.mark.parametrize("stores", [True, False], ids=["stored", "not-stored"])
+    @pytest.mark.parametrize("code", ["TopicTerminatedError", "ServiceNotReady"])
+    def test_a_segment_that_is_sealed_meanwhile(
+        self, scripted: ScriptedBroker, make: Any, code: str, *, stores: bool
+    ) -> None:
+        """All goes out again, unless it is sure that nothing is in doubt.
+
+        Brokers may say of a sealed segment that it is not there for now.
+        """
+        scripted.always("SEND", seal(2, code, after=1, stores=stores))
+        write = make(
+            scripted, topic=SCALABLE, **{"pulsar.producer.batchingMaxMessages": "1"}
+        )
+        done = commit(write, b"a", b"b")
+        assert last_letters(scripted) == [b"a", b"b"]
+        first = TxnId(0, 0, is_scalable=True)
+        if stores:
+            assert scripted.ended == [
+                (first, TxnAction.ABORT),
+                (done.txn, TxnAction.COMMIT),
+            ]
+        else:
+            assert scripted.ended == [(first, TxnAction.COMMIT)]
+
+    def test_rows_for_topics_of_both_kinds(self, scripted: ScriptedBroker) -> None:
+        """No transaction takes both."""
+        given = options(scripted, streaming=False)
+        for names in ([SCALABLE, TOPIC], [TOPIC, SCALABLE]):
+            write = BatchWrite(replace(given, topic=None))
+            write.prepare()
+            rows = pa.record_batch({"value": [b"a", b"b"], "__topic": names})
+            with pytest.raises(ScalableTopicError, match="No transaction takes both"):
+                copied(write).run(task(0), iter([rows]))
+            assert scripted.ended[-1][1] is TxnAction.ABORT
+        write = BatchWrite(replace(given, topic=None))
+        write.prepare()
+        rows = pa.record_batch({"value": [b"a", b"b"], "__topic": [SCALABLE] * 2})
+        write.commit([copied(write).run(task(0), iter([rows]))])
+        assert len(visible(scripted, SEGMENTS[0])) == 1  # an entry of two rows
+
+    def test_an_entry_that_comes_too_late(self, scripted: ScriptedBroker) -> None:
+        """Brokers refuse it, and the error says what to change."""
+        late = refuse_entry(
+            "NotAllowedError", "Transaction (0,0) is already ABORTED — TxnConflict"
+        )
+        write = batch_write(scripted, topic=SCALABLE)
+        write.prepare()
+        scripted.script("SEND", late)
+        with pytest.raises(TransactionLostError, match="transactionTimeoutMs"):
+            run(write, task(0), b"a")
+
+
+def last_letters(broker: ScriptedBroker) -> list[bytes]:
+    """How visible entries of the segments end."""
+    segments = [name for name in SEGMENTS if name in broker.topics]
+    return [row[-1:] for name in segments for row in visible(broker, name)]
+
+
+def commit(
+    write: BatchWrite | StreamWrite,
+    *values: bytes,
+    between: Callable[[], None] = lambda: None,
+) -> TaskResult:
+    """A whole write of a task; something happens before the task runs."""
+    write.prepare()
+    if isinstance(write, StreamWrite):
+        write.begin_micro_batch()
+        between()
+        done = run(write, task(0), *values)
+        copied(write).commit([done], 1, 0)
+    else:
+        between()
+        done = run(write, task(0), *values)
+        copied(write).commit([done])
+    return done
+
+
+def records(broker: ScriptedBroker, kind: type[R]) -> list[R]:
+    """What the log says of a kind."""
+    loaded = (load_record(entry.payload) for entry in broker.topics[LOG])
+    return [record for record in loaded if isinstance(record, kind)]

@@ -316,7 +316,12 @@ class ModelTransactions:
     """TransactionClient's part in the model."""
 
     def __init__(
-        self, pool: World, *, patience_s: float | None = None, count: int = 0
+        self,
+        pool: World,
+        *,
+        patience_s: float | None = None,
+        count: int = 0,
+        is_scalable: bool = False,
     ) -> None:
         self._world = pool
 

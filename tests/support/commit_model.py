@@ -49,6 +49,7 @@ from pulsar_spark.sink.commit_protocol import (
     CommitProgress,
     CutLog,
     End,
+    FindOut,
     ForgetMarkers,
     KeepMarkers,
     LastMarker,
@@ -150,9 +151,15 @@ class _Node(NamedTuple):
 
 
 class Tree:
-    """What steps do, by the results that they were sent."""
+    """What steps do, by the results that they were sent.
 
-    def __init__(self) -> None:
+    Args:
+        has_markers: Whether tasks write markers.
+    """
+
+    def __init__(self, *, has_markers: bool = True) -> None:
+        self._settings = {"recover": {"has_markers": has_markers}}
+        self._settings["commit"] = self._settings["recover"]
         self.nodes: list[_Node] = []
         self._known: dict[Any, int] = {}
 
@@ -175,7 +182,8 @@ class Tree:
             name, *arguments = start
             if name == "commit":  # a mapping cannot be hashed
                 arguments[1], arguments[4] = dict(arguments[1]), dict(arguments[4])
-            steps = getattr(commit_protocol, name)(*arguments)
+            settings = self._settings.get(name, {})
+            steps = getattr(commit_protocol, name)(*arguments, **settings)
             try:
                 effect = next(steps)
                 for one in history:
@@ -208,12 +216,16 @@ class Model:
             stored late of which its sender thinks that it was not, ``speculation``, a
             second attempt of a task that runs, ``acknowledgement``, what was forgotten
             is there again.
+        is_scalable: Whether tasks write to scalable topics, without markers.
     """
 
-    def __init__(self, drivers: int, kinds: frozenset[str]) -> None:
+    def __init__(
+        self, drivers: int, kinds: frozenset[str], *, is_scalable: bool = False
+    ) -> None:
         self._drivers = drivers
         self._kinds = kinds
-        self.tree = Tree()
+        self.is_scalable = is_scalable
+        self.tree = Tree(has_markers=not is_scalable)
         self._interned: dict[Any, Any] = {}
 
     def steps(self, world: World) -> Iterator[World]:
@@ -304,9 +316,9 @@ class Model:
         self, world: World, index: int, driver: Driver, txns: Any, commits: bool
     ) -> Iterator[World]:
         if not commits:
-            for _, number in txns:
-                if world.txns[number].state in (OPEN, WRITTEN):
-                    world = _with_txn(world, number, ABORTED)
+            for txn in txns:
+                if world.txns[txn.least].state in (OPEN, WRITTEN):
+                    world = _with_txn(world, txn.least, ABORTED)
             yield self._go_on(world, index, driver, ())
             return
 
@@ -317,10 +329,11 @@ class Model:
             return self._go_on(world, index, driver, now.over)
 
         txn = txns[driver.ended]
-        if world.txns[txn[1]].state not in (OPEN, WRITTEN):
+        # Coordinators of scalable topics know better, for a quarter of an hour.
+        if world.txns[txn.least].state not in (OPEN, WRITTEN):
             yield done(world, txn)
             return
-        ended = _with_txn(world, txn[1], COMMITTED)
+        ended = _with_txn(world, txn.least, COMMITTED)
         yield done(ended)
         if world.faults and "reply" in self._kinds:
             yield done(ended._replace(faults=world.faults - 1), txn)
@@ -356,7 +369,7 @@ class Model:
         if isinstance(error, TransactionLostError):
             txns = dict(self.tree.nodes[driver.node].start[2])
             for part in error.partitions:
-                state = world.txns[txns[part][1]].state
+                state = world.txns[txns[part].least].state
                 if state != EXPIRED and not self._is_overtaken(world, driver):
                     raise BrokenError(f"{error}: of a driver that nobody overtook")
         elif isinstance(error, QueryConflictError):
@@ -406,7 +419,9 @@ class Model:
         if None in driver.reports:
             return world
         txns = {
-            part: (0, txn) for part, txn in enumerate(driver.reports) if txn != SKIPPED
+            part: self._txn_id(txn)
+            for part, txn in enumerate(driver.reports)
+            if txn != SKIPPED
         }
         if not txns:
             return _with_driver(world, index, Driver("record", driver.batch_id))
@@ -444,7 +459,8 @@ class Model:
         before, behind = world.tasks[:index], world.tasks[index + 1 :]
         if task.txn < 0:
             number = len(world.txns)
-            record = Opened(task.batch_id, task.part, TxnId(0, number), task.term)
+            txn = self._txn_id(number)
+            record = Opened(task.batch_id, task.part, txn, task.term)
             opened = world._replace(
                 txns=(*world.txns, Txn(OPEN, task.batch_id, task.part)),
                 tasks=(*before, task._replace(txn=number), *behind),
@@ -459,7 +475,8 @@ class Model:
             return
         marker = dump_marker(QUERY, task.batch_id, task.part)
         over = _with_txn(over, task.txn, WRITTEN)
-        over = over._replace(markers=(*over.markers, (marker, task.txn)))
+        if not self.is_scalable:
+            over = over._replace(markers=(*over.markers, (marker, task.txn)))
         if self._is_wanted(world, task):
             driver = world.drivers[task.driver]
             reports = list(driver.reports)
@@ -468,6 +485,9 @@ class Model:
             over = _with_driver(over, task.driver, now)
             over = self._when_reported(over, task.driver)
         yield over
+
+    def _txn_id(self, number: int) -> TxnId:
+        return TxnId(0, number, self.is_scalable)
 
     # -- the log -----------------------------------------------------------------------
 
@@ -514,6 +534,12 @@ def _do(world: World, effect: Any) -> tuple[World, Any]:
             return world, tuple(((0, at), record) for at, record in entries)
         case CutLog((_, last)):
             return _forget(world, cut=last + 1), None
+        case FindOut(parts):
+            return world, frozenset(
+                number
+                for number, part in parts.items()
+                if world.txns[part.txn.least].state == COMMITTED
+            )
         case Probe():
             probe = dump_probe(str(len(world.markers)))
             return world._replace(markers=(*world.markers, (probe, -1))), probe
@@ -595,7 +621,7 @@ class Explorer:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._alone = Model(1, frozenset())
+        self._alone = Model(1, frozenset(), is_scalable=model.is_scalable)
         self.seen: set[World] = set()
         self.ends: set[Any] = set()
 

@@ -142,8 +142,8 @@ def batch_frame(
         metadata.uncompressed_size = len(body)
         body = compress(encoder.compression, body)
     if encoder.txn is not None:
-        metadata.txnid_most_bits, metadata.txnid_least_bits = encoder.txn
-        send.txnid_most_bits, send.txnid_least_bits = encoder.txn
+        metadata.txnid_most_bits, metadata.txnid_least_bits = encoder.txn[:2]
+        send.txnid_most_bits, send.txnid_least_bits = encoder.txn[:2]
     if encoder.encryption is not None:
         fields, body = encoder.encryption.encrypt(body)
         metadata.MergeFromString(fields)

@@ -345,7 +345,7 @@ class RawPublisher(RawConnection):
             send.is_chunk = True
         if txn is not None:
             for where in (send, metadata):
-                where.txnid_most_bits, where.txnid_least_bits = txn
+                where.txnid_most_bits, where.txnid_least_bits = txn[:2]
         command, described = _command("send", send), metadata.SerializeToString()
         encode = encode_payload_frame if checksum else _without_checksum
         frame = encode(command, described, payload)

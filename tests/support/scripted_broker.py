@@ -49,7 +49,7 @@ from pulsar_spark.schemas.info import (
     SchemaType,
     version_bytes,
 )
-from pulsar_spark.topics import topic_of
+from pulsar_spark.topics import TopicName, is_segment, topic_of
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
@@ -303,6 +303,39 @@ def let_go(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) ->
     broker.close_producers(_producer(session, command.send).topic)
 
 
+def seal(next_id: int, code: str, *, after: int, stores: bool) -> Action:
+    """Once, for SEND: instead of a receipt, the segment is sealed, and another follows.
+
+    Args:
+        next_id: The id of the segment that follows, for all keys.
+        code: Of what the broker says to producers from then on.
+        after: How many entries of segments are stored as usual before.
+        stores: Whether the entry is stored.
+    """
+    entries = itertools.count()
+
+    def action(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        producer = _producer(session, c.send)
+        if not is_segment(producer.topic) or next(entries) != after:
+            broker.answer(session, c)
+            return
+        before = broker.segments[-1]
+        if stores:
+            unheard(broker, session, c)
+        before.state = 1
+        broker.segments.append(
+            pb.ScalableTopicSegment(
+                segment_id=next_id, hash_end=0xFFFF, parent_ids=[before.segment_id]
+            )
+        )
+        name = TopicName.parse(producer.topic).base.segment(0, 0xFFFF, next_id)
+        broker.add_topic(name.full_name)
+        broker.terminated[producer.topic] = code
+        let_go(broker, session, c)
+
+    return action
+
+
 def garbage(data: bytes) -> Action:
     """Answers with these bytes."""
     return lambda broker, session, command: session.send_bytes(data)
@@ -458,9 +491,13 @@ class ScriptedBroker:
         self.transactions: dict[TxnId, list[str]] = {}
         self.ended: list[tuple[TxnId, TxnAction]] = []
         self.aborted: set[TxnId] = set()
+        #: How transactions of scalable topics were ended, until this is forgotten.
+        self.outcomes: dict[TxnId, TxnAction] = {}
         self.closing: set[str] = set()
         self.deduplicates = False
         self.creates_topics = True
+        #: Topic partitions that take no more producers, and the code of the refusal.
+        self.terminated: dict[str, str] = {}
         self.topic_epochs: Counter[str] = Counter()
         self.budgets: deque[int] = deque()
         self.schemas: dict[str, list[SchemaInfo]] = {}
@@ -551,8 +588,11 @@ class ScriptedBroker:
         """Aborts open transactions, as coordinators do with those that are too old."""
         with self._lock:
             for txn in txns:
-                del self.transactions[txn]
-                self.aborted.add(txn)
+                known = self._known_as(txn)
+                del self.transactions[known]
+                self.aborted.add(known)
+                if txn.is_scalable:
+                    self.outcomes[known] = TxnAction.ABORT
         self._deliver_all()
 
     def _deliver_all(self) -> None:
@@ -1154,6 +1194,8 @@ class ScriptedBroker:
         """Why a producer cannot attach. Of one that wants a topic, others know."""
         if body.topic not in self.topics and not self.creates_topics:
             return "TopicNotFound", "scripted: topics are not created"
+        if code := self.terminated.get(body.topic):
+            return code, "scripted: Topic was already terminated"
         others = [p for p in self.producers if p.topic == body.topic]
         if any(p.name == body.producer_name for p in others):
             return "ProducerBusy", f"Producer with name '{body.producer_name}' is there"
@@ -1221,7 +1263,7 @@ class ScriptedBroker:
             with self._lock:
                 txn = TxnId(body.tc_id, next(self._txn_numbers))
                 self.transactions[txn] = []
-            answer.txnid_most_bits, answer.txnid_least_bits = txn
+            answer.txnid_most_bits, answer.txnid_least_bits = txn[:2]
         else:
             answer.error = _CODES["TransactionCoordinatorNotFound"]
             answer.message = "scripted: not connected to this coordinator"
@@ -1241,21 +1283,41 @@ class ScriptedBroker:
 
     def _on_end_txn(self, session: Session, body: pb.CommandEndTxn) -> None:
         answer = pb.CommandEndTxnResponse(request_id=body.request_id)
+        action = TxnAction(body.txn_action)
         with self._lock:
             txn = self._open_txn(session, body, answer)
             if txn is not None:
-                action = TxnAction(body.txn_action)
                 del self.transactions[txn]
-                self.ended.append((txn, action))
+                self.ended.append((txn._replace(is_scalable=body.scalable), action))
                 if action is TxnAction.ABORT:
                     self.aborted.add(txn)
+                if body.scalable:
+                    self.outcomes[txn] = action
                 self.start_thread(self._deliver_all)
+            elif body.scalable:
+                self._tell_outcome(body, answer)
         session.send(type=_Type.END_TXN_RESPONSE, endTxnResponse=answer)
+
+    def _tell_outcome(self, body: pb.CommandEndTxn, answer: Any) -> None:
+        """Answers about a transaction of scalable topics that is over."""
+        txn = TxnId(body.txnid_most_bits, body.txnid_least_bits)
+        outcome = self.outcomes.get(txn)
+        if outcome is None:
+            return
+        if outcome is TxnAction(body.txn_action):
+            answer.ClearField("error")
+        else:
+            answer.error = _CODES["InvalidTxnStatus"]
+
+    @staticmethod
+    def _known_as(txn: TxnId) -> TxnId:
+        """The id, as entries have it."""
+        return TxnId(txn.most, txn.least)
 
     def _open_txn(self, session: Session, body: Any, answer: Any) -> TxnId | None:
         """The transaction that a request is about; None for a refusal in the answer."""
         txn = TxnId(body.txnid_most_bits, body.txnid_least_bits)
-        answer.txnid_most_bits, answer.txnid_least_bits = txn
+        answer.txnid_most_bits, answer.txnid_least_bits = txn[:2]
         if txn in self.transactions and txn.most in session.coordinators:
             return txn
         is_known = txn.most in session.coordinators

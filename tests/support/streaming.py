@@ -69,6 +69,7 @@ class Query:
         sink: Options of the topic that the rows go to: their values are
             ``<partition>:<number>``, and their keys partitions. None for JSON files.
         shuffled: Whether the rows of a task are in another order at each attempt.
+        copies: Whether rows go into the topic as they are, value and key.
         conf: Settings of Spark. Those of the first query hold for all of a job.
     """
 
@@ -78,18 +79,19 @@ class Query:
     hold: int | None = None
     sink: dict[str, str] | None = None
     shuffled: bool = False
+    copies: bool = False
     conf: dict[str, str] = field(default_factory=dict)
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Starts it, or goes on with it."""
-        frame = (
+        loaded = (
             spark.readStream.format("pulsar")
-            .options(**{"metadataColumns": "__partition", **self.options})
+            .options(**{"metadataColumns": "__partition,__key", **self.options})
             .load()
-            .selectExpr(
-                "__partition AS part",
-                "CAST(CAST(value AS STRING) AS BIGINT) AS number",
-            )
+        )
+        frame = loaded.selectExpr(
+            "__partition AS part",
+            "CAST(CAST(value AS STRING) AS BIGINT) AS number",
         )
         writer = frame.writeStream.option("checkpointLocation", str(self.checkpoint))
         if self.available_now:
@@ -98,6 +100,8 @@ class Query:
             rows = frame.selectExpr(
                 "concat(part, ':', number) AS value", "CAST(part AS STRING) AS __key"
             )
+            if self.copies:
+                rows = loaded.selectExpr("value", "CAST(__key AS STRING) AS __key")
             if self.shuffled:
                 from pyspark.sql.pandas import functions
 

@@ -52,6 +52,25 @@ def test_segments_are_named_by_hashes_and_number() -> None:
     assert layout.by_name[layout.names[3]].parents == {1, 2}
 
 
+@pytest.mark.parametrize(
+    ("segment", "is_over"),
+    [
+        ("0000-7fff-1", True),
+        ("0000-ffff-3", False),
+        ("0000-3fff-4", False),  # of a layout that is newer
+    ],
+)
+def test_segments_that_are_over(segment: str, is_over: bool) -> None:
+    """They are sealed, or there are newer ones."""
+    layout = layout_of(SPLIT_AND_MERGED, TOPIC)
+    assert layout is not None
+    assert layout.is_over(f"segment://t/ns/x/{segment}") is is_over
+    later = described({"segment_id": 5, "hash_end": 0xFFFF})
+    layout = layout_of(later, TOPIC)
+    assert layout is not None
+    assert layout.is_over(f"segment://t/ns/x/{segment}")
+
+
 def test_an_ordinary_topic_has_no_layout() -> None:
     """A broker describes its partitions as segments, and what does not exist, too."""
     partitions = described(

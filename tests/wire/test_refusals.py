@@ -16,6 +16,7 @@ from pulsar_spark.wire.refusals import (
     has_exclusive_producer,
     has_passing_namesake,
     is_of_another_type,
+    is_of_ended_transaction,
     lacks_schema,
 )
 
@@ -46,6 +47,11 @@ def refusal(code: str, sentence: str) -> BrokerError:
         (lacks_schema, "IncompatibleSchema", ENFORCED),
         (demands_encryption, "MetadataError", "Encryption is required in a/b/c"),
         (demands_encryption, "MetadataError", "Messages must be encrypted"),
+        (
+            is_of_ended_transaction,
+            "NotAllowedError",
+            "Transaction (0,4) is already ABORTED — TxnConflict",
+        ),
     ],
 )
 def test_each_knows_its_own(

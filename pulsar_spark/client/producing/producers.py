@@ -43,7 +43,6 @@ from pulsar_spark.client.producing.states import (
 )
 from pulsar_spark.client.requests import fan_out, gather, send_all, tell_all
 from pulsar_spark.client.schemas import schema_message
-from pulsar_spark.client.segment_ends import is_segment
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -57,9 +56,11 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.schemas.info import SchemaInfo
+from pulsar_spark.topics import is_segment, topic_of
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, Request
+from pulsar_spark.wire.layout import Layout
 from pulsar_spark.wire.outgoing import Encryption
 from pulsar_spark.wire.refusals import has_exclusive_producer
 from spark_topics.client.retry import LongWait, Retry, ask_all
@@ -234,9 +235,11 @@ class Producers:
     ) -> dict[str, pb.CommandProducerSuccess | None | PulsarSparkError]:
         """Attach for the first time; None where a segment is sealed by now."""
         by_topic = {producer.topic: producer for producer in producers}
+        answers = self._attach(by_topic.values(), retry)
+        ended = self._end_sealed(by_topic, answers)
         return {
-            topic: None if _has_ended(by_topic[topic], answer) else answer
-            for topic, answer in self._attach(by_topic.values(), retry).items()
+            topic: None if topic in ended else answer
+            for topic, answer in answers.items()
         }
 
     def _opening_retry(self) -> Retry:
@@ -492,7 +495,9 @@ class Producers:
         self._settings.before_resend()
         on_connections: dict[Connection, list[TopicProducer]] = {}
         before = {producer: producer.cluster for producer in broken}
-        for topic, answer in self._attach(broken, self._retry).items():
+        answers = self._attach(broken, self._retry)
+        ended = self._end_sealed(by_topic, answers)
+        for topic, answer in answers.items():
             producer = by_topic[topic]
             if not isinstance(answer, PulsarSparkError):
                 if before[producer] not in (None, producer.cluster):
@@ -503,7 +508,7 @@ class Producers:
                 if self._has_to_resend(producer):
                     assert producer.connection is not None
                     on_connections.setdefault(producer.connection, []).append(producer)
-            elif _has_ended(producer, answer):
+            elif topic in ended:
                 logger.info("%s is sealed: its rows go to other segments", topic)
             elif answer.retriable:
                 producer.broke(answer)
@@ -513,6 +518,35 @@ class Producers:
             resending = Resending(max(p.trouble.tries for p in producers))
             for producer in producers:
                 producer.resend(resending)
+
+    def _end_sealed(
+        self,
+        producers: Mapping[str, TopicProducer],
+        answers: Mapping[str, pb.CommandProducerSuccess | PulsarSparkError],
+    ) -> set[str]:
+        """End the producers of segments that are sealed or deleted; return these.
+
+        Most often brokers say so. 5.0.0-M1 may go on to say of a sealed segment that it
+        is not there for now, until it is loaded again; the layout tells.
+        """
+        refused = {
+            name: answer
+            for name, answer in answers.items()
+            if is_segment(name) and isinstance(answer, PulsarSparkError)
+        }
+        ended = {name for name, answer in refused.items() if _says_sealed(answer)}
+        away = {n for n, answer in refused.items() if answer.retriable} - ended
+        if away:
+            lookup = TopicLookup(self._pool, patience_s=0)
+            with contextlib.suppress(PulsarSparkError):
+                topics = lookup.topics(set(map(topic_of, away)))
+                for name in away:
+                    layout = topics[topic_of(name)]
+                    if isinstance(layout, Layout) and layout.is_over(name):
+                        ended.add(name)
+        for name in ended:
+            producers[name].end()
+        return ended
 
     def _end_attachments(self, producers: Iterable[TopicProducer]) -> None:
         timeout_s = self._options.operation_timeout_s
@@ -817,18 +851,14 @@ class Producers:
         return AskAgainError(f"{topic} moves on to another cluster, {target}.")
 
 
-def _has_ended(producer: TopicProducer, answer: object) -> bool:
-    """End the producer of a segment that is sealed or deleted; return whether so.
+def _says_sealed(answer: PulsarSparkError) -> bool:
+    """Return whether a broker refuses a segment because it is sealed or deleted.
 
     Brokers create the segments of a layout before the layout names them.
     """
-    is_sealed = is_segment(producer.topic) and (
-        isinstance(answer, TopicNotFoundError)
-        or (isinstance(answer, BrokerError) and answer.code == TERMINATED)
+    return isinstance(answer, TopicNotFoundError) or (
+        isinstance(answer, BrokerError) and answer.code == TERMINATED
     )
-    if is_sealed:
-        producer.end()
-    return is_sealed
 
 
 def _check_version(producer: TopicProducer, schema_version: bytes) -> None:

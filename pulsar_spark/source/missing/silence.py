@@ -20,11 +20,12 @@ import time
 from pulsar_spark.client.entry_reader import EntryReader
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.probe import is_stored
-from pulsar_spark.client.segment_ends import is_segment, readable_ends
+from pulsar_spark.client.segment_ends import readable_ends
 from pulsar_spark.errors import ReadTimeoutError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.source.missing import compaction, hidden
 from pulsar_spark.source.plan.ranges import TopicRange
+from pulsar_spark.topics import is_segment
 from spark_topics.client.retry import LongWait
 
 logger = logging.getLogger("pulsar_spark.source")

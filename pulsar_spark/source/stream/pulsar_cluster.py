@@ -34,7 +34,7 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.registrations import Registrations
-from pulsar_spark.client.segment_ends import is_segment, readable_ends
+from pulsar_spark.client.segment_ends import readable_ends
 from pulsar_spark.errors import (
     AskAgainError,
     DataLossError,
@@ -74,7 +74,7 @@ from pulsar_spark.source.stream.subscription import (
     Subscription,
 )
 from pulsar_spark.system import PULSAR
-from pulsar_spark.topics import TopicName, topic_of
+from pulsar_spark.topics import TopicName, is_segment, topic_of
 from pulsar_spark.wire.commands import SubscribeRequest
 from spark_topics.client.retry import ask_all
 from spark_topics.source.stream.admission import EntrySize
