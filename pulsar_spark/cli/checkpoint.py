@@ -479,6 +479,8 @@ def _moved(
         # As at the start of a query, first chunks that a message lacks are no loss.
         began={**end.began, **present},
         kept=kept,
+        # The query finds out anew whether the segment is read to its end.
+        drained=end.drained - present.keys(),
     )
 
 

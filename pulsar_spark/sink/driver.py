@@ -274,6 +274,9 @@ class _Write:
             topic = TopicName.parse(name or "").base.full_name
         except OptionError:
             return False  # the row is refused in its turn
+        with contextlib.suppress(PulsarSparkError):  # the lookup waits for brokers
+            if not self._pool.service().supports_scalable_topics:
+                return False
         content = TopicLookup(self._pool).topics([topic])[topic]
         return isinstance(content, Layout)
 

@@ -112,7 +112,7 @@ class Rows:
 
 def is_over(client: TransactionClient, txn: TxnId, topic: str) -> bool:
     """Whether a transaction is not open any more."""
-    return status_of(client.confirm({txn: topic})[txn]) is TxnStatus.OVER
+    return status_of(txn, client.confirm({txn: topic})[txn]) is TxnStatus.OVER
 
 
 @pytest.fixture

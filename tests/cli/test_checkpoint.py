@@ -134,6 +134,28 @@ def test_where_all_is_committed(
     )
 
 
+def test_segments_that_were_read_to_their_end(
+    scripted: ScriptedBroker, tmp_path: Path, run: Run
+) -> None:
+    """One that is set is read again; the other ones stay as they are."""
+    topic, keys = "topic://public/default/s", ("0000-7fff-0", "8000-ffff-1")
+    names = [f"segment://public/default/s/{key}" for key in keys]
+    for name in names:
+        scripted.add_topic(name, [single(b"row")] * 3)
+    end = offset({topic: dict.fromkeys(keys, f"{LEDGER}:2")}, drained=names)
+    folder = write_checkpoint(tmp_path / "c", {4: [end], 5: [end]}, 5)
+    wanted = json.dumps({topic: {keys[0]: "earliest"}})
+    command = ("checkpoint", folder, "-o", f"service.url={scripted.url}")
+    code, printed = run(*command, "--set-position", wanted, "--yes")
+    assert code == 0, printed
+    changed = last_reads(folder, 5)
+    assert changed["lastRead"][topic] == {
+        keys[0]: f"{LEDGER}:-1",
+        keys[1]: f"{LEDGER}:2",
+    }
+    assert changed["drained"] == [names[1]]
+
+
 def test_where_one_is_planned(broker: ScriptedBroker, tmp_path: Path, run: Run) -> None:
     """It has no rows of what was set, and those of others as planned."""
     folder = planned(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 
 from pulsar_spark.cli.admin import LedgerSize
 from pulsar_spark.cli.backlogs import bytes_after
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support.admin_stub import AdminStub
 from tests.support.checkpoints import offset, write_checkpoint
 from tests.support.scripted_broker import LEDGER, ScriptedBroker, single
@@ -52,6 +53,21 @@ def test_table(
     found = json.loads(printed)
     assert (found["backlogEntries"], found["backlogBytes"]) == (4, None)
     assert not scripted.durable(T)
+
+
+def test_the_end_of_a_segment(
+    scripted: ScriptedBroker, tmp_path: Path, run: Run
+) -> None:
+    """Brokers go on to name the end that they named first."""
+    segment = "segment://public/default/s/0000-ffff-0"
+    scripted.add_topic(segment, [single(b"%d" % n) for n in range(6)])
+    scripted.says_last = pb.MessageIdData(ledgerId=LEDGER, entryId=0)
+    end = offset({"topic://public/default/s": {"0000-ffff-0": f"{LEDGER}:1"}})
+    folder = write_checkpoint(tmp_path / "segments", {0: [end]}, 0)
+    code, printed = run("lag", folder, "-o", f"service.url={scripted.url}")
+    assert code == 0
+    row = printed.splitlines()[1].split()
+    assert row[:4] == [segment, f"{LEDGER}:1", f"{LEDGER}:5", "4"]
 
 
 @pytest.mark.parametrize(
