@@ -398,8 +398,11 @@ class TransactionLostError(BrokerError):
 class CommitInDoubtError(PulsarSparkError):
     """Whether all rows of a batch write became visible is not known.
 
+    Or those of a micro-batch that goes to scalable topics of Pulsar 5.
+
     Cure: Look at the rows in the topic before repeating the write; the message names
-    the tasks.
+    the tasks. A stream goes on with another `idempotenceId` or `commitTopic`, and
+    writes that micro-batch anew.
 
     Attributes:
         visible: Input partitions whose rows are visible.

@@ -17,7 +17,15 @@ from pyspark.errors import PySparkException
 
 import pulsar_spark
 from pulsar_spark.arrow.hashing import murmur3_32
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
+from pulsar_spark.client.transactions import TransactionClient, TxnStatus, status_of
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.options.client import ClientOptions
+from pulsar_spark.options.service_url import parse_service_url
+from pulsar_spark.sink.visibility import Visibility, find_out
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
+from pulsar_spark.wire.commands import TxnAction
 from tests.support import official
 from tests.support.scalable import PULSAR_5, ScalableTopic
 from tests.support.streaming import Job, Query
@@ -430,7 +438,8 @@ class TestWrites:
         by_id = {one.segment_id: one for one in layout.segments}
         # In the order of segments, and of rows in these: parents come first.
         for row in frame.collect():
-            number, key = int(bytes(row["value"])), bytes(row["__key"])
+            number = int(bytes(row["value"]).split()[-1])
+            key = bytes(row["__key"])
             segment = by_id[row["__partition"]]
             digest = murmur3_32(key) & 0xFFFF
             assert segment.hash_start <= digest <= segment.hash_end
@@ -551,6 +560,68 @@ class TestWrites:
         with pytest.raises(PySparkException, match=r"PULSAR_SCALABLE_TOPIC.*not yet"):
             write(spark, broker, topic.name, 10, **options)
         assert load(spark, broker, topic=topic.name).count() == 0
+
+
+@pytest.fixture(scope="class")
+def forgetful() -> Iterator[EmbeddedBroker]:
+    """A broker whose coordinators forget at once how transactions were ended."""
+    settings = {
+        "transactionCoordinatorScalableTopicsGcRetentionSeconds": "1",
+        "transactionCoordinatorScalableTopicsGcIntervalSeconds": "1",
+    }
+    with EmbeddedBroker(version=PULSAR_5, settings=settings) as started:
+        yield started
+
+
+class TestTransactions:
+    def test_what_became_of_an_entry(self, forgetful: EmbeddedBroker) -> None:
+        """The segment tells it when the coordinator does not any more."""
+        options = ClientOptions(
+            service_url=parse_service_url(forgetful.service_url, "service.url")
+        )
+        name = f"txn-{time.monotonic_ns()}"
+        with (
+            closing(ScalableTopic(forgetful, name, segments=1)) as topic,
+            closing(ConnectionPool(options)) as pool,
+        ):
+            segment = topic.layout.names[0]
+            client = TransactionClient(pool, is_scalable=True)
+            entries: dict[TxnAction, MessageId] = {}
+            with Producers(pool, ProducerSettings(transactional=True)) as producers:
+                producers.open([segment])
+                producer = producers.get(segment)
+                for action in TxnAction:
+                    txn = client.begin(60_000)
+                    producers.send(producer, producer.plain_entry(b"row", txn=txn))
+                    producers.flush()
+                    assert producer.last_stored is not None
+                    entries[action] = producer.last_stored
+                    other = next(one for one in TxnAction if one is not action)
+                    for asked, status in [
+                        (action, TxnStatus.DONE),
+                        (action, TxnStatus.DONE),
+                        (other, TxnStatus.OPPOSED),
+                    ]:
+                        answer = client.end([txn], asked)[txn]
+                        # On a busy machine that is late.
+                        assert status_of(txn, answer) in (status, TxnStatus.OVER)
+                    await_true(
+                        lambda txn=txn, action=action: (
+                            status_of(txn, client.end([txn], action)[txn])
+                            is TxnStatus.OVER
+                        ),
+                        "that it is forgotten",
+                        pause=0.5,
+                    )
+            for _ in range(2):  # also when it is sealed
+                for action, seen in [
+                    (TxnAction.COMMIT, Visibility.VISIBLE),
+                    (TxnAction.ABORT, Visibility.ABORTED),
+                ]:
+                    retry = pool.retry(30.0)
+                    assert find_out(pool, segment, entries[action], retry) is seen
+                if not topic.layout.segments[0].is_sealed:
+                    topic.split(0)
 
 
 class TestMigration:

@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,11 +25,17 @@ from tests.support.commands import run as run
 def test_a_broker_to_play_with(order: signal.Signals) -> None:
     """It serves until a signal, and then removes its data."""
     command = [sys.executable, "-m", "pulsar_spark", "broker"]
-    with subprocess.Popen(
-        [*command, "--port", "0", "--admin-port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with (
+        subprocess.Popen(
+            [*command, "--port", "0", "--admin-port", "0"],
+            stdout=subprocess.PIPE,
+            text=True,
+            # A shell's background job ignores it, and all that it starts.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        ) as process,
+        ExitStack() as stack,
+    ):
+        stack.callback(process.kill)
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(5)]
         places = dict(re.findall(r"^  (.*?)  +(\S+)$", "".join(lines), re.M))

@@ -52,6 +52,15 @@ ROOT = Path(__file__).parents[2]
 #: What a job reads when its queries are to start.
 GO = b"g"
 
+#: What queries need of each row beside its value.
+COLUMNS = "__partition,__key,__position"
+
+#: The value that a copy has.
+PLACE_AND_VALUE = (
+    "concat_ws(' ', __partition, __position.ledgerId, __position.entryId,"
+    " __position.batchIndex, STRING(value)) AS value"
+)
+
 #: Bounds a failure; says nothing about how long anything should take.
 PATIENCE_S = 240.0
 
@@ -69,7 +78,8 @@ class Query:
         sink: Options of the topic that the rows go to: their values are
             ``<partition>:<number>``, and their keys partitions. None for JSON files.
         shuffled: Whether the rows of a task are in another order at each attempt.
-        copies: Whether rows go into the topic as they are, value and key.
+        copies: Whether rows go into the topic with their keys, and their values behind
+            their places: the segment, the ledger, the entry and the number in it.
         conf: Settings of Spark. Those of the first query hold for all of a job.
     """
 
@@ -86,7 +96,7 @@ class Query:
         """Starts it, or goes on with it."""
         loaded = (
             spark.readStream.format("pulsar")
-            .options(**{"metadataColumns": "__partition,__key", **self.options})
+            .options(**{"metadataColumns": COLUMNS, **self.options})
             .load()
         )
         frame = loaded.selectExpr(
@@ -101,7 +111,7 @@ class Query:
                 "concat(part, ':', number) AS value", "CAST(part AS STRING) AS __key"
             )
             if self.copies:
-                rows = loaded.selectExpr("value", "CAST(__key AS STRING) AS __key")
+                rows = loaded.selectExpr(PLACE_AND_VALUE, "STRING(__key) AS __key")
             if self.shuffled:
                 from pyspark.sql.pandas import functions
 
