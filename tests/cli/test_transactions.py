@@ -10,6 +10,7 @@ import pytest
 
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink.commit_log import Began, Opened, Prepared, Record, dump_record
+from pulsar_spark.wire.commands import TxnAction
 from tests.support.admin_stub import AdminStub
 from tests.support.scripted_broker import ScriptedBroker, single
 
@@ -94,6 +95,27 @@ def test_aborting(broker: ScriptedBroker, run: Run) -> None:
     assert outcomes[str(LEFT)]["outcome"] == "aborted"
     assert outcomes[str(DECIDED)]["outcome"] == "kept: to be committed"
     assert set(broker.transactions) == {DECIDED, THEIRS}
+
+
+def test_of_a_scalable_topic(broker: ScriptedBroker, run: Run) -> None:
+    """Coordinators do not tell whether it is open; it can be ended all the same."""
+    txn = TxnId(0, 9, is_scalable=True)
+    broker.append(LOG, single(dump_record(Opened(8, 2, txn)), publish_time=2000))
+    broker.transactions[TxnId(0, 9)] = []
+    named = ("--idempotence-id", "orders", "-o", "topic=topic://public/default/t")
+    assert listed(broker, run, *named, "--id", "0:9") == {
+        "0:9": {
+            "txn": "0:9",
+            "state": "not known",
+            "sinceMs": 2000,
+            "of": "micro-batch 8, task 2",
+            "toBeCommitted": False,
+            "outcome": None,
+        }
+    }
+    outcomes = listed(broker, run, *named, "--id", "0:9", "--abort", "--yes")
+    assert outcomes["0:9"]["outcome"] == "aborted"
+    assert broker.ended == [(txn, TxnAction.ABORT)]
 
 
 def test_of_a_topic(broker: ScriptedBroker, stub: AdminStub, run: Run) -> None:
