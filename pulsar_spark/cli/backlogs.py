@@ -21,14 +21,12 @@ from pulsar_spark.cli.arguments import Cluster
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet
 from pulsar_spark.client.peek import Peeker, begin, entry_of
-from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.segment_ends import readable_ends
 from pulsar_spark.errors import PulsarSparkError, TopicNotFoundError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.source.plan.held_back import passes_over
 from pulsar_spark.source.stream.last_read import LastRead
-from pulsar_spark.topics import is_segment
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.entries import StoredEntry
 from pulsar_spark.wire.protocol import Delivery
@@ -84,7 +82,10 @@ def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlo
         with ConsumerSet(pool, make) as group:
             group.connect(names)
             begin(group, prefix)
-            _correct_segments(pool, prefix, group.members)
+            said = {name: one.positions.last for name, one in group.members.items()}
+            for name, last in readable_ends(pool, prefix, said).items():
+                member = group.members[name]
+                member.positions = replace(member.positions, last=last)
             counts = group.step(lambda one: commands.consumer_stats(one.consumer_id))
             waiting = []
             for name, reply in counts.items():
@@ -105,19 +106,6 @@ def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlo
     if cluster.admin is not None:
         return _with_sizes(cluster.admin, read, backlogs_)
     return backlogs_
-
-
-def _correct_segments(
-    pool: ConnectionPool, prefix: str, members: Mapping[str, _First]
-) -> None:
-    """Correct what brokers say of the ends of segments."""
-    said = {
-        name: member.positions.last
-        for name, member in members.items()
-        if is_segment(name)
-    }
-    for name, last in readable_ends(pool, prefix, said).items():
-        members[name].positions = replace(members[name].positions, last=last)
 
 
 def held_back(

@@ -27,6 +27,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.probe import Listener
 from pulsar_spark.errors import PulsarSparkError
 from pulsar_spark.message_id import LATEST, MessageId
+from pulsar_spark.topics import is_segment
 from pulsar_spark.wire.commands import SubscribeRequest
 
 #: Entries of a segment that are tried at a time.
@@ -71,17 +72,18 @@ def readable_ends(
     subscription_prefix: str,
     said: Mapping[str, MessageId | None],
 ) -> dict[str, MessageId | None]:
-    """Return the last readable entry of each segment; None where there is none.
+    """Return the last readable entry of topic partitions; None where there is none.
 
-    Segments that cannot be asked now keep what was said.
+    Segments that cannot be asked now, and what is no segment, keep what was said.
 
     Args:
         pool: The cluster's connections.
         subscription_prefix: Beginning of the names under which is asked.
-        said: What GET_LAST_MESSAGE_ID says of each segment, by full name.
+        said: What GET_LAST_MESSAGE_ID says of each topic partition, by full name.
     """
     ends = dict(said)
-    bounds = _bounds(pool, subscription_prefix, said) if said else {}
+    segments = {name: last for name, last in said.items() if is_segment(name)}
+    bounds = _bounds(pool, subscription_prefix, segments)
     ledgers = {name: bound.stored[0] for name, bound in bounds.items()}
     passed: dict[str, _Place] = {}
     for number in range(_ROUNDS):
@@ -113,20 +115,43 @@ def readable_ends(
     return ends
 
 
+def stored_ends(
+    pool: ConnectionPool, subscription_prefix: str, segments: Iterable[str]
+) -> dict[str, tuple[int, int] | PulsarSparkError]:
+    """Return the ledger and entry of the last stored entry of each segment.
+
+    The entry is -1 where the ledger has none. Rows of open transactions count. A
+    segment that cannot be asked now has an error instead.
+
+    Args:
+        pool: The cluster's connections.
+        subscription_prefix: Beginning of the names under which is asked.
+        segments: Full names.
+    """
+    with ConsumerSet(pool, TopicConsumer, waits_for_end=False) as readers:
+        readers.connect(segments)
+        readers.step(
+            lambda reader: reader.subscribe(_reader(subscription_prefix, LATEST))
+        )
+        replies = readers.step(lambda reader: reader.get_last())
+        return {
+            **readers.take_failures(),
+            **{
+                name: read_positions(reply).before.position
+                for name, reply in replies.items()
+            },
+        }
+
+
 def _bounds(
     pool: ConnectionPool, prefix: str, said: Mapping[str, MessageId | None]
 ) -> dict[str, _Bounds]:
     """Return the segments that may be readable further than what was said."""
-    with ConsumerSet(pool, TopicConsumer, waits_for_end=False) as probes:
-        probes.connect(said)
-        probes.step(lambda probe: probe.subscribe(_reader(prefix, LATEST)))
-        replies = probes.step(lambda probe: probe.get_last())
     bounds: dict[str, _Bounds] = {}
-    for name, reply in replies.items():
-        stored = read_positions(reply).before.position
+    for name, stored in (stored_ends(pool, prefix, said) if said else {}).items():
         last = said[name]
         readable = _NOTHING if last is None else last.position
-        if stored > readable and stored[1] >= 0:
+        if isinstance(stored, tuple) and stored > readable and stored[1] >= 0:
             bounds[name] = _Bounds(readable, stored)
     return bounds
 

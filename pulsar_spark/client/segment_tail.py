@@ -14,11 +14,12 @@ import uuid
 from collections.abc import Sequence
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.peek import entry_of
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.segment_ends import stored_ends
 from pulsar_spark.errors import PulsarSparkError, TransportError
-from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.wire.commands import SubscribeRequest
 from pulsar_spark.wire.protocol import Delivery
 from spark_topics.client.retry import ask_all
@@ -27,6 +28,9 @@ logger = logging.getLogger("pulsar_spark.client")
 
 #: How long a broker may take to deliver the end of a segment, in seconds.
 _DELIVERY_S = 10.0
+
+#: Beginning of the names of readers.
+_PREFIX = "spark-pulsar-tail"
 
 #: Entries that a broker may send before more are asked for.
 _PERMITS = 1000
@@ -66,34 +70,31 @@ def has_ended_at(pool: ConnectionPool, segment: str, entry: MessageId | None) ->
         segment: Full name of a sealed segment.
         entry: An entry of it; None for a place before the first one.
     """
-    with ConsumerSet(pool, TopicConsumer, waits_for_end=False) as readers:
-        readers.connect([segment])
-        readers.step(lambda reader: reader.subscribe(_reader(LATEST)))
-        replies = readers.step(lambda reader: reader.get_last())
-    if segment not in replies:
+    end = stored_ends(pool, _PREFIX, [segment])[segment]
+    if isinstance(end, PulsarSparkError):
         return False
-    end = read_positions(replies[segment]).before.position
     return end[1] < 0 if entry is None else end == entry.position
 
 
 def _read(
     pool: ConnectionPool, segment: str, producer_name: str, after: MessageId | None
 ) -> int | PulsarSparkError:
+    end = stored_ends(pool, _PREFIX, [segment])[segment]
+    if isinstance(end, PulsarSparkError):
+        return end
     start = EARLIEST if after is None else MessageId(*after.position)
+    reader_name = f"{_PREFIX}-{uuid.uuid4()}"
     with ConsumerSet(
         pool,
         lambda name, connection: _Tail(name, connection, producer_name),
         waits_for_end=False,
     ) as readers:
         readers.connect([segment])
-        end = None
-        for place in (LATEST, start):
-            readers.step(lambda reader, place=place: reader.subscribe(_reader(place)))  # type: ignore[misc]
-            replies = readers.step(lambda reader: reader.get_last())
-            if segment not in replies:
-                return readers.take_failures()[segment]
-            end = end or read_positions(replies[segment]).before.position
-        assert end is not None
+        readers.step(
+            lambda reader: reader.subscribe(SubscribeRequest(reader_name, start=start))
+        )
+        if failures := readers.take_failures():
+            return failures[segment]
         tail = readers.members[segment]
         tail.listen(end)
         if not tail.is_done.wait(_DELIVERY_S):
@@ -105,10 +106,6 @@ def _read(
                 MessageId(*end),
             )
         return tail.error or tail.last_id
-
-
-def _reader(start: MessageId) -> SubscribeRequest:
-    return SubscribeRequest(f"spark-pulsar-tail-{uuid.uuid4()}", start=start)
 
 
 class _Tail(TopicConsumer):

@@ -25,7 +25,6 @@ from pulsar_spark.errors import ReadTimeoutError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.source.missing import compaction, hidden
 from pulsar_spark.source.plan.ranges import TopicRange
-from pulsar_spark.topics import is_segment
 from spark_topics.client.retry import LongWait
 
 logger = logging.getLogger("pulsar_spark.source")
@@ -96,22 +95,16 @@ class Silence:
         positions = self._reader.positions()
         if positions is None:
             return False
-        last = self._known_end = self._readable_end(positions.last)
+        name = self._range.topic_partition
+        last = self._known_end = readable_ends(
+            self._pool, self._settings.subscription_prefix, {name: positions.last}
+        )[name]
         if last is None:
             return True
         taken = self._reader.position
         if taken is None:
             return last.position < self._range.start.position
         return last.position <= taken
-
-    def _readable_end(self, said: MessageId | None) -> MessageId | None:
-        """Return the last readable entry, where the broker said that it is this."""
-        name = self._range.topic_partition
-        if not is_segment(name):
-            return said
-        return readable_ends(
-            self._pool, self._settings.subscription_prefix, {name: said}
-        )[name]
 
     def _has_ended(self) -> bool:
         """Return whether nothing more comes.
