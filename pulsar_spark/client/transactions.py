@@ -90,12 +90,13 @@ def status_of(txn: TxnId, answer: PulsarSparkError | None) -> TxnStatus:
     """
     if answer is None:
         return TxnStatus.DONE
-    match answer.code if isinstance(answer, BrokerError) else "":
-        case code if code == OVER:
-            return TxnStatus.OVER
-        case code if code == ENDING:
-            return TxnStatus.OPPOSED if txn.is_scalable else TxnStatus.ENDING
-    return TxnStatus.UNKNOWN
+    code = answer.code if isinstance(answer, BrokerError) else ""
+    if code == ENDING and txn.is_scalable:
+        return TxnStatus.OPPOSED
+    return _STATUSES.get(code, TxnStatus.UNKNOWN)
+
+
+_STATUSES = {OVER: TxnStatus.OVER, ENDING: TxnStatus.ENDING}
 
 
 class _Coordinator(NamedTuple):

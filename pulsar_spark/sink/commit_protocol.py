@@ -286,7 +286,7 @@ def recover(run: str, *, has_markers: bool = True) -> Steps[Recovered]:
     if state.prepared is not None:
         outcome, lost = yield from _settle(state.prepared, state, term)
         yield Append(outcome)
-        if has_markers:
+        if _has_markers(state.prepared):
             yield from _forget_markers(term)
     if position and len(entries) > CUT_LOG_AFTER:
         if outcome is not None and outcome is state.outcome:
@@ -303,8 +303,6 @@ def commit(
     tasks: int,
     rows: Mapping[int, Tally] | None = None,
     entries: Mapping[int, tuple[str, MessageId | None]] = MappingProxyType({}),
-    *,
-    has_markers: bool = True,
 ) -> Steps[None]:
     """Make a micro-batch visible. Arguments and errors as for ``CommitProtocol``."""
     progress.require_same_cut(batch_id, tasks)
@@ -331,7 +329,7 @@ def commit(
     yield CutLog(positions[index])
     since = max(progress.committed, 0)
     is_time = batch_id // FORGET_MARKERS_EVERY != since // FORGET_MARKERS_EVERY
-    if has_markers and is_time:
+    if is_time and _has_markers(decision):
         yield from _forget_markers(term)
 
 
@@ -423,6 +421,11 @@ def _carry_out(
         visible |= yield from _visible(decision, term)
     lost = parts.keys() - visible
     return visible | (partitions - lost), tuple(sorted(lost))
+
+
+def _has_markers(decision: Prepared) -> bool:
+    """Return whether tasks of a micro-batch wrote markers: not to scalable topics."""
+    return not all(txn.is_scalable for txn in decision.txns.values())
 
 
 def _visible(decision: Prepared, term: Term) -> Steps[frozenset[int]]:

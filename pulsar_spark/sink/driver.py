@@ -49,11 +49,11 @@ from pulsar_spark.sink.kept_batches import KeptBatches
 from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
 from pulsar_spark.sink.schemas import TopicSchemas
 from pulsar_spark.sink.tally import NO_ROWS, Tally
-from pulsar_spark.sink.targets import are_scalable, find_targets, require_ordinary
+from pulsar_spark.sink.targets import find_targets, require_ordinary
 from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.system import log_summary, warn_once
-from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName, topic_of
+from pulsar_spark.topics import COMMIT_LOG_PREFIX, TopicName, is_segment, topic_of
 from pulsar_spark.wire.layout import Layout
 from spark_topics.sink.write import Task
 
@@ -114,7 +114,6 @@ class _Write:
         self._probe_name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
         self._targets: dict[TopicName, list[str]] = {}
         self._coordinators = 0
-        self._is_scalable = False  # the topic of the options
 
     def prepare(self) -> None:
         """Check that the write can be done, once, before any task. On the driver.
@@ -145,7 +144,6 @@ class _Write:
                 auto_creation=options.topic_auto_creation,
             )
             require_ordinary(self._targets[options.topic], options.guarantee)
-            self._is_scalable = are_scalable(self._targets[options.topic])
             schemas = TopicSchemas(pool, options, self._columns)
             schemas.choose([options.topic])
             schemas.register(options.topic, self._targets[options.topic][0])
@@ -156,6 +154,11 @@ class _Write:
     @property
     def _pool(self) -> ConnectionPool:
         return shared_pool(self._options.client)
+
+    @property
+    def _is_scalable(self) -> bool:
+        """Return whether the topic of the options is scalable."""
+        return any(map(is_segment, chain.from_iterable(self._targets.values())))
 
     @property
     def _is_transactional(self) -> bool:

@@ -190,10 +190,7 @@ class CommitProtocol:
                 self._log.attach, lambda: self._transactions.connect(txns.values())
             )
             self._run(
-                commit_protocol.commit(
-                    *(batch_id, txns, progress, tasks, rows, entries),
-                    has_markers=self._has_markers,
-                )
+                commit_protocol.commit(batch_id, txns, progress, tasks, rows, entries)
             )
 
     def abort(self, progress: CommitProgress | None = None) -> None:

@@ -95,11 +95,6 @@ def _targets(
     return list(topic.partition_names(range(count)))
 
 
-def are_scalable(targets: Iterable[str]) -> bool:
-    """Return whether topic partitions are segments of a scalable topic."""
-    return any(map(is_segment, targets))
-
-
 def require_ordinary(targets: Iterable[str], guarantee: DeliveryGuarantee) -> None:
     """Require that no topic is scalable where a guarantee does not hold for such.
 

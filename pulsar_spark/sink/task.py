@@ -243,9 +243,9 @@ class TaskWriter:
                 explained = self._schemas.explained(topic, error)
                 if explained is not error:
                     return explained
-        if self._transaction is not None and is_of_ended_transaction(error):
-            return self._transaction.lost(error)
         if self._transaction is not None:
+            if is_of_ended_transaction(error):
+                return self._transaction.lost(error)
             try:
                 self._transaction.confirm()
             except TransactionLostError as lost:

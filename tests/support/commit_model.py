@@ -159,7 +159,6 @@ class Tree:
 
     def __init__(self, *, has_markers: bool = True) -> None:
         self._settings = {"recover": {"has_markers": has_markers}}
-        self._settings["commit"] = self._settings["recover"]
         self.nodes: list[_Node] = []
         self._known: dict[Any, int] = {}
 
