@@ -367,13 +367,7 @@ def dividing(topic: ScalableTopic, period_s: float = 0.5) -> Iterator[None]:
     def divide() -> None:
         chosen = random.Random(7)
         while not over.wait(period_s):
-            active = sorted(topic.layout.active, key=lambda one: one.hash_start)
-            if len(active) < 5:
-                topic.split(chosen.choice(active).segment_id)
-            else:
-                index = chosen.randrange(len(active) - 1)
-                left, right = active[index : index + 2]
-                topic.merge(left.segment_id, right.segment_id)
+            topic.divide(chosen)
 
     with ThreadPoolExecutor(1) as executor:
         divider = executor.submit(divide)
@@ -493,20 +487,8 @@ class TestWrites:
         rows = 20_000
         local_name = f"source-{time.monotonic_ns()}"
         with closing(ScalableTopic(broker, local_name, segments=1)) as source:
-            query = Query(
-                tmp_path / "query",
-                {
-                    "service.url": broker.service_url,
-                    "topic": source.name,
-                    "startingOffsets": "earliest",
-                    "maxRowsPerTrigger": "3000",
-                },
-                sink={
-                    "service.url": broker.service_url,
-                    "topic": topic.name,
-                    "deliveryGuarantee": "exactly-once",
-                },
-                copies=True,
+            query = Query.of_a_copy(
+                *(tmp_path / "query", broker.service_url, source.name, topic.name, 3000)
             )
             with dividing(topic, 1.0), dividing(source, 1.0):
                 for turn, step in enumerate(STEPS):

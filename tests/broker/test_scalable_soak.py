@@ -117,14 +117,8 @@ class Copier:
 
 def divide(topic: ScalableTopic, chosen: random.Random) -> str:
     """Splits a segment or merges two; returns which."""
-    active = sorted(topic.layout.active, key=lambda one: one.hash_start)
     with suppress(AssertionError):  # the broker is at it itself
-        if len(active) < 4 or (len(active) < 7 and chosen.random() < 0.5):
-            topic.split(chosen.choice(active).segment_id)
-            return "splits"
-        index = chosen.randrange(len(active) - 1)
-        topic.merge(active[index].segment_id, active[index + 1].segment_id)
-        return "merges"
+        return topic.divide(chosen, chosen.randint(3, 6))
     return "refused"
 
 
@@ -171,20 +165,8 @@ def test_copies_of_a_topic_that_changes(
         sink = stack.enter_context(
             closing(ScalableTopic(broker, f"sink-{stamp}", segments=2))
         )
-        query = Query(
-            tmp_path / "query",
-            {
-                "service.url": broker.service_url,
-                "topic": name,
-                "startingOffsets": "earliest",
-                "maxRowsPerTrigger": "5000",
-            },
-            sink={
-                "service.url": broker.service_url,
-                "topic": sink.name,
-                "deliveryGuarantee": "exactly-once",
-            },
-            copies=True,
+        query = Query.of_a_copy(
+            *(tmp_path / "query", broker.service_url, name, sink.name, 5000)
         )
         writer = subprocess.Popen(
             [*java_client, "write", broker.service_url, name, str(ROWS_PER_S)],
@@ -220,12 +202,12 @@ def test_copies_of_a_topic_that_changes(
         out, _ = writer.communicate("end\n", timeout=120)
         acknowledged, failed = map(int, out.split())
         copier.go_on()
-        finish(query, tmp_path, source)
+        finish(query, tmp_path)
         await_still(copier)
         report(spark, broker, source, sink, copier, done, (acknowledged, failed))
 
 
-def finish(query: Query, folder: Path, source: ScalableTopic) -> None:
+def finish(query: Query, folder: Path) -> None:
     """Runs our query until it has read all there is."""
     rest = replace(query, available_now=True)
     for number in range(2):  # what is sealed last has its children in the second

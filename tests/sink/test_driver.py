@@ -581,19 +581,12 @@ class TestScalableTopics:
             (decision,) = records(scripted, Prepared)
             assert decision.entries == {0: (SEGMENTS[0], MessageId(LEDGER, 0))}
 
-    @pytest.mark.parametrize("is_known", [True, False], ids=["known", "forgotten"])
-    @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "lost"])
-    def test_a_driver_that_died_behind_its_decision(
-        self, scripted: ScriptedBroker, *, is_committed: bool, is_known: bool
-    ) -> None:
-        """The coordinator tells what became of it; later an entry does."""
+    def decide_only(self, scripted: ScriptedBroker) -> TxnId:
+        """A micro-batch is decided, and its transaction, returned, is not ended."""
+        options = {"pulsar.client.operationTimeoutMs": "300"}
         with pytest.raises(PulsarSparkError):
             commit(
-                stream_write(
-                    scripted,
-                    topic=SCALABLE,
-                    **{"pulsar.client.operationTimeoutMs": "300"},
-                ),
+                stream_write(scripted, topic=SCALABLE, **options),
                 b"a",
                 between=lambda: scripted.always(
                     "END_TXN", refuse("AuthorizationError")
@@ -602,6 +595,15 @@ class TestScalableTopics:
         scripted.always("END_TXN", usual)
         (decision,) = records(scripted, Prepared)
         (txn,) = decision.txns.values()
+        return txn
+
+    @pytest.mark.parametrize("is_known", [True, False], ids=["known", "forgotten"])
+    @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "lost"])
+    def test_a_driver_that_died_behind_its_decision(
+        self, scripted: ScriptedBroker, *, is_committed: bool, is_known: bool
+    ) -> None:
+        """The coordinator tells what became of it; later an entry does."""
+        txn = self.decide_only(scripted)
         if is_committed:
             scripted.transactions.pop(TxnId(txn.most, txn.least))
             scripted.outcomes[TxnId(txn.most, txn.least)] = TxnAction.COMMIT
@@ -617,19 +619,7 @@ class TestScalableTopics:
         self, scripted: ScriptedBroker
     ) -> None:
         """Then nothing is written, and an error says so."""
-        with pytest.raises(PulsarSparkError):
-            commit(
-                stream_write(
-                    scripted,
-                    topic=SCALABLE,
-                    **{"pulsar.client.operationTimeoutMs": "300"},
-                ),
-                b"a",
-                between=lambda: scripted.always(
-                    "END_TXN", refuse("AuthorizationError")
-                ),
-            )
-        scripted.always("END_TXN", usual)
+        self.decide_only(scripted)
         scripted.transactions.clear()
         scripted.roll(SEGMENTS[0])
         scripted.trim(SEGMENTS[0])

@@ -16,6 +16,7 @@ from pulsar_spark.options.service_url import parse_service_url
 from pulsar_spark.wire.layout import Layout
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterable
 
     from pulsar_spark.testing.embedded_broker import EmbeddedBroker
@@ -62,6 +63,17 @@ class ScalableTopic:
     def merge(self, left: int, right: int) -> None:
         """Makes one segment of two neighbours."""
         assert self.ask("POST", f"/merge/{left}/{right}") == 204
+
+    def divide(self, chosen: random.Random, most: int = 4) -> str:
+        """Splits a segment, or merges two where there are more; returns which."""
+        active = sorted(self.layout.active, key=lambda one: one.hash_start)
+        if len(active) <= most:
+            self.split(chosen.choice(active).segment_id)
+            return "splits"
+        index = chosen.randrange(len(active) - 1)
+        left, right = active[index : index + 2]
+        self.merge(left.segment_id, right.segment_id)
+        return "merges"
 
     @property
     def layout(self) -> Layout:

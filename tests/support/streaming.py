@@ -92,6 +92,24 @@ class Query:
     copies: bool = False
     conf: dict[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of_a_copy(
+        cls, folder: Path, service_url: str, source: str, sink: str, rows: int
+    ) -> Query:
+        """Copies a topic exactly once, so many rows in a micro-batch."""
+        options = {
+            "service.url": service_url,
+            "topic": source,
+            "startingOffsets": "earliest",
+            "maxRowsPerTrigger": str(rows),
+        }
+        into = {
+            "service.url": service_url,
+            "topic": sink,
+            "deliveryGuarantee": "exactly-once",
+        }
+        return cls(folder, options, sink=into, copies=True)
+
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Starts it, or goes on with it."""
         loaded = (
