@@ -402,7 +402,7 @@ class CommitInDoubtError(PulsarSparkError):
 
     Cure: Look at the rows in the topic before repeating the write; the message names
     the tasks. A stream goes on with another `idempotenceId` or `commitTopic`, and
-    writes that micro-batch anew.
+    writes that micro-batch again.
 
     Attributes:
         visible: Input partitions whose rows are visible.

@@ -201,7 +201,7 @@ _LONG_RUN = 100
 def partition_runs(
     partitions: pa.Array,
 ) -> tuple[pa.Int64Array | None, list[tuple[int, int, int]]]:
-    """Group rows by partition, or by any other number of each row.
+    """Group rows by the partition, or by another number, of each row.
 
     Where partitions change seldom, rows stay where they are, and a partition may have
     several runs. Else each has one. In both cases the rows of a partition keep their

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unread part of each topic partition after a position, and its age.
+"""The unread part of topic partitions after given positions, and the age of rows.
 
 A reader that is not durable is placed there: its broker counts the entries after it,
 and sends the first one, whose publish time is the age of what was not read. It
@@ -82,7 +82,9 @@ def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlo
         with ConsumerSet(pool, make) as group:
             group.connect(names)
             begin(group, prefix)
-            said = {name: one.positions.last for name, one in group.members.items()}
+            said = {
+                name: member.positions.last for name, member in group.members.items()
+            }
             for name, last in readable_ends(pool, prefix, said).items():
                 member = group.members[name]
                 member.positions = replace(member.positions, last=last)
@@ -137,7 +139,7 @@ def held_back(
 def _await_first(
     members: Sequence[_First], arrived: threading.Condition, timeout_s: float
 ) -> None:
-    """Wait until each member has its first unread entry, or time is up."""
+    """Wait until all members have their first unread entries, or time is up."""
     deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > 0:
         with arrived:
@@ -244,7 +246,7 @@ def _with_sizes(
 
 
 def bytes_after(position: tuple[int, int], ledgers: Sequence[LedgerSize]) -> int:
-    """Return the bytes after a position, by the average entry of its ledger."""
+    """Return the bytes after a position, by the average entry of the ledger."""
     total = 0
     for ledger in ledgers:
         if ledger.ledger_id > position[0]:

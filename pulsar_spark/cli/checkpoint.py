@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``checkpoint``: show a stream's positions, or set them.
+"""``checkpoint``: show or set the positions of a stream.
 
 How a position is set. Spark begins after the end of the last micro-batch that is
 committed, and runs one again that was planned and not committed. So:
@@ -318,7 +318,7 @@ def _table_of(
 
 
 def columns_of(one: Backlog) -> list[object]:
-    """Return the end of a topic partition and its backlog, as table cells."""
+    """Return the end and the backlog of a topic partition, as table cells."""
     if one.entries is None:
         return ["gone", None, None, None]
     size_text = None if one.size_bytes is None else f"~{size(one.size_bytes)}"
@@ -497,7 +497,7 @@ def _left_out(
 
 
 def _write(checkpoint: Checkpoint, one: Standing, files: Mapping[str, str]) -> str:
-    """Replace the files if nothing has changed them; return where copies are."""
+    """Replace files that are unchanged so far; return the folder of copies."""
     now = standings(checkpoint)
     if one not in now:
         raise QueryConflictError(

@@ -117,7 +117,7 @@ class CommitProgress:
         return replace(self, parts=_NO_PARTS, part_rows={}, others=())
 
     def require_same_part(self, batch_id: int, partition: int, now: Tally) -> None:
-        """Check that a task may skip its rows, because they are visible.
+        """Check that a task may skip its rows: the same rows are visible.
 
         Args:
             batch_id: The micro-batch.

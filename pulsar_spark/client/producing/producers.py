@@ -312,7 +312,7 @@ class Producers:
             left.popleft()
 
     def _fitting(self, frames: Sequence[SendFrame]) -> tuple[int, int]:
-        """Return how many frames fit, and the bytes in flight including these."""
+        """Return how many frames fit, and the bytes in flight with these frames."""
         most_bytes = self._options.memory_limit_bytes
         in_flight_bytes = self._shared.in_flight_bytes
         for count, frame in enumerate(frames):
@@ -524,7 +524,7 @@ class Producers:
         producers: Mapping[str, TopicProducer],
         answers: Mapping[str, pb.CommandProducerSuccess | PulsarSparkError],
     ) -> set[str]:
-        """End the producers of segments that are sealed or deleted; return these.
+        """End the producers of sealed and deleted segments; return the segments.
 
         Most often brokers say so. 5.0.0-M1 may go on to say of a sealed segment that it
         is not there for now, until it is loaded again; the layout tells.
@@ -852,7 +852,7 @@ class Producers:
 
 
 def _says_sealed(answer: PulsarSparkError) -> bool:
-    """Return whether a broker refuses a segment because it is sealed or deleted.
+    """Return whether a broker refuses a segment as sealed or deleted.
 
     Brokers create the segments of a layout before the layout names them.
     """

@@ -203,7 +203,7 @@ def _in_order(topics: Iterable[TopicName]) -> list[TopicName]:
 
 
 def _partitions(topic: TopicName, content: int | Layout) -> list[TopicName]:
-    """Return the partitions or segments of a topic; the topic itself if it has none."""
+    """Return the partitions or segments of a topic, or the undivided topic."""
     if isinstance(content, Layout):
         return [TopicName.parse(segment.name) for segment in content.segments]
     return [topic.partition(i) for i in range(content)] or [topic]
