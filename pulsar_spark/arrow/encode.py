@@ -20,7 +20,7 @@ import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -95,6 +95,8 @@ class EncodedRows:
         deliver_at_ms: Since 1970; None without ``__deliverAtTime``.
         topics: As they came; None without ``__topic``.
         partitions: None without ``__partition``.
+        entry_hashes: The entry bucket hash of each row's key; None where entries do
+            not say them.
     """
 
     messages: pa.LargeBinaryArray
@@ -104,6 +106,7 @@ class EncodedRows:
     deliver_at_ms: pa.Int64Array | None = None
     topics: pa.StringArray | pa.LargeStringArray | None = None
     partitions: pa.Int32Array | None = None
+    entry_hashes: pa.UInt16Array | None = None
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -124,11 +127,15 @@ class EncodedRows:
 
     @cached_property
     def packed(self) -> Messages:
-        """Return the rows as input for entries, ``deliver_at_ms`` included."""
-        times = self.deliver_at_ms
-        if times is None or times.null_count == len(times):
-            return Messages(self.data, self.offsets)
-        return Messages(self.data, self.offsets, _int64s(times.fill_null(_AT_ONCE)))
+        """Return the rows as input for entries, times and hashes included."""
+        times = None
+        given = self.deliver_at_ms
+        if given is not None and given.null_count < len(given):
+            times = _numbers(given.fill_null(_AT_ONCE), "q")
+        hashes = None
+        if self.entry_hashes is not None:
+            hashes = _numbers(self.entry_hashes, "H")
+        return Messages(self.data, self.offsets, times, hashes)
 
     def take(self, rows: pa.Array) -> EncodedRows:
         """Return the rows with the given numbers, in the given order."""
@@ -140,9 +147,14 @@ class EncodedRows:
         return replace(self, **columns)
 
 
-def _int64s(numbers: pa.Int64Array) -> memoryview:
-    """Return numbers without NULL as a view, without a Python object for each."""
-    view = memoryview(numbers.buffers()[1]).cast("q")
+def _numbers(numbers: pa.Array, code: Literal["H", "q"]) -> memoryview:
+    """Return numbers without NULL as a view, without a Python object for each.
+
+    Args:
+        numbers: Of an integer type.
+        code: The type by the letter that ``struct`` has for it.
+    """
+    view = memoryview(numbers.buffers()[1]).cast(code)
     return view[numbers.offset : numbers.offset + len(numbers)]
 
 

@@ -23,7 +23,9 @@ def java_string_hash(text: str) -> int:
 
 
 def murmur3_32(data: bytes) -> int:
-    """``Murmur3_32Hash.makeHash`` of the Java client: seed 0, without the sign.
+    """``Murmur3_32Hash.makeRawHash`` of the Java client: seed 0, all 32 bits.
+
+    ``makeHash`` is the same without the sign.
 
     Args:
         data: The UTF-8 of a key.
@@ -36,7 +38,7 @@ def murmur3_32(data: bytes) -> int:
     number ^= _murmur_word(int.from_bytes(data[whole:], "little")) ^ len(data)
     number = (number ^ number >> 16) * 0x85EBCA6B & _MASK
     number = (number ^ number >> 13) * 0xC2B2AE35 & _MASK
-    return (number ^ number >> 16) & 0x7FFF_FFFF
+    return number ^ number >> 16
 
 
 def _murmur_word(word: int) -> int:
@@ -147,7 +149,9 @@ def _powers() -> tuple[pa.UInt32Array, pa.UInt32Array]:
     return powers(31), powers(pow(31, -1, 2**32))
 
 
-def murmur3_32_hashes(keys: pa.LargeStringArray) -> pa.UInt32Array:
+def murmur3_32_hashes(
+    keys: pa.LargeStringArray | pa.LargeBinaryArray,
+) -> pa.UInt32Array:
     """:func:`murmur3_32` of each key. No key may be NULL.
 
     One word of all keys after the other. About 0.1 us for a key of 8 characters.
@@ -169,7 +173,7 @@ def murmur3_32_hashes(keys: pa.LargeStringArray) -> pa.UInt32Array:
     hashes = pc.bit_wise_xor(hashes, pc.bit_wise_xor(last, sizes.cast(_UINT32)))
     for bits, factor in (16, 0x85EBCA6B), (13, 0xC2B2AE35):
         hashes = pc.multiply(_xor_shifted(hashes, bits), _uint32(factor))
-    hashes = pc.bit_wise_and(_xor_shifted(hashes, 16), _uint32(0x7FFF_FFFF))
+    hashes = _xor_shifted(hashes, 16)
     return _with_long(hashes, keys, 4 * _WORDS + 4, murmur3_32)
 
 
@@ -278,7 +282,7 @@ _K_HIGH, _K_LOW = _uint64(_BOOST_K >> 32), _uint64(_BOOST_K & _MASK)
 
 def _with_long(
     hashes: pa.UInt32Array,
-    keys: pa.LargeStringArray,
+    keys: pa.LargeStringArray | pa.LargeBinaryArray,
     least: int,
     hash_one: Callable[[bytes], int],
 ) -> pa.UInt32Array:
@@ -291,7 +295,7 @@ def _with_long(
     return pc.replace_with_mask(hashes, is_long, own)
 
 
-def _data(keys: pa.LargeStringArray) -> memoryview:
+def _data(keys: pa.LargeStringArray | pa.LargeBinaryArray) -> memoryview:
     """Return the bytes of all keys, concatenated."""
     _, offsets, data = keys.buffers()
     if not len(keys) or data is None:

@@ -8,14 +8,16 @@ the same place.
 
 from __future__ import annotations
 
+from binascii import a2b_base64
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.encode import EncodedRows
-from pulsar_spark.arrow.hashing import HASHES
+from pulsar_spark.arrow.hashing import HASHES, murmur3_32_hashes
 from pulsar_spark.errors import BadRowError
 
 
@@ -122,7 +124,8 @@ class SegmentRouter(Router):
     Args:
         topic: Full name, for errors.
         segments: Id, lowest and highest hash of each active segment.
-        knows_keys: Whether it is known how brokers choose by keys.
+        hash_shift: Of a key's hash, the number of bits below those 16 that choose the
+            segment; None where that is not known.
         first: As for `Router`.
         run_length: As for `Router`.
     """
@@ -132,7 +135,7 @@ class SegmentRouter(Router):
         topic: str,
         segments: Sequence[tuple[int, int, int]],
         *,
-        knows_keys: bool,
+        hash_shift: int | None,
         first: int,
         run_length: int,
     ) -> None:
@@ -150,7 +153,9 @@ class SegmentRouter(Router):
             indexes[start : end + 1] = [index] * (end + 1 - start)
         self._by_hash = pa.array(indexes, pa.int32())
         self._is_whole = -1 not in indexes
-        self._knows_keys = knows_keys
+        self._shift = None
+        if hash_shift is not None:
+            self._shift = pa.scalar(hash_shift, pa.uint32())
 
     def route(self, rows: EncodedRows, first_row: int) -> pa.Int32Array:
         """Return the index of the segment of each row, never NULL.
@@ -176,17 +181,84 @@ class SegmentRouter(Router):
         return indexes
 
     def _of_hashes(self, hashes: pa.UInt32Array) -> pa.Int32Array:
-        if not (self._knows_keys and self._is_whole):
+        if self._shift is None or not self._is_whole:
             raise BadRowError(
                 f"Rows have keys, and it is not known to which segment of {self._topic}"
-                " this release of the broker wants a key: 5.0.0-M1 is known. Leave"
-                " `__key` out, or name the segment in `__partition`."
+                " this broker wants a key: its release is not told, or segments are"
+                " missing. Leave `__key` out, or name the segment in `__partition`."
             )
-        return self._by_hash.take(pc.bit_wise_and(hashes, _LOW_BITS))
+        chosen = pc.shift_right(hashes, self._shift)
+        return self._by_hash.take(pc.bit_wise_and(chosen, _LOW_BITS))
+
+
+class EntryBuckets:
+    """The entry buckets of a scalable topic's segments: rows of two share no entry.
+
+    Brokers hand entries to consumers by their bucket, which is chosen by the low bits
+    of a key's hash (PIP-486).
+
+    Args:
+        splits: For each segment, where its buckets begin, but for the first.
+    """
+
+    def __init__(self, splits: Sequence[Sequence[int]]) -> None:
+        self._most = 1 + max(map(len, splits), default=0)
+        buckets: list[int] = []  # by hash, for all hashes of a segment after another
+        first: dict[tuple[int, ...], int] = {}
+        for own in map(tuple, splits):
+            if own not in first:
+                first[own] = len(buckets)
+                for bucket, (low, high) in enumerate(pairwise((0, *own, _HASHES))):
+                    buckets += [bucket] * (high - low)
+        self._buckets = pa.array(buckets, pa.int32())
+        self._first = pa.array([first[tuple(own)] for own in splits], pa.int32())
+
+    def groups(
+        self, segments: pa.Int32Array, hashes: pa.UInt16Array
+    ) -> tuple[pa.Array, int]:
+        """Return a number for the segment and bucket of each row.
+
+        Args:
+            segments: The index of the segment of each row.
+            hashes: Of each row, see ``entry_hashes``.
+
+        Returns:
+            The number of each row's pair; and the factor: a number divided by it is the
+            index of the segment.
+        """
+        if self._most == 1:
+            return segments, 1
+        places = pc.add(self._first.take(segments), hashes.cast(pa.int32()))
+        factor = pa.scalar(self._most, pa.int64())
+        numbers = pc.multiply(segments.cast(pa.int64()), factor)
+        return pc.add(numbers, self._buckets.take(places).cast(pa.int64())), self._most
+
+
+def entry_hashes(rows: EncodedRows) -> pa.UInt16Array:
+    """Return the hash of each row that chooses its entry bucket; 0 without a key.
+
+    Of the ordering key, where a row has one, else of the key. Brokers hash bytes, not
+    their base64, of an entry that is a single row; so rows of batches do the same.
+    """
+    keys = [] if rows.ordering_keys is None else [rows.ordering_keys]
+    if rows.keys is not None and rows.keys_are_base64:
+        texts = rows.keys.to_pylist()
+        decoded = [None if text is None else a2b_base64(text) for text in texts]
+        keys.append(pa.array(decoded, pa.large_binary()))
+    elif rows.keys is not None:
+        keys.append(rows.keys.cast(pa.large_binary()))
+    if not keys:
+        return pa.repeat(pa.scalar(0, pa.uint16()), len(rows))
+    of_rows = pc.coalesce(*keys)
+    if of_rows.null_count:
+        of_rows = of_rows.fill_null(b"")  # whose hash is 0
+    hashes = murmur3_32_hashes(of_rows)
+    return pc.bit_wise_and(hashes, _LOW_BITS).cast(pa.uint16())
 
 
 #: Keys have hashes of 16 bits in a scalable topic.
 _MOST_HASH = 0xFFFF
+_HASHES = _MOST_HASH + 1
 _LOW_BITS = pa.scalar(_MOST_HASH, pa.uint32())
 
 _NONE = pa.scalar(None, pa.int32())

@@ -25,6 +25,8 @@ cdef class Messages:
     cdef const long long[::1] offsets
     cdef bint has_delivery_times
     cdef const long long[::1] delivery_times
+    cdef bint has_hashes
+    cdef const unsigned short[::1] hashes
 
 @cython.final
 cdef class Packer:
@@ -46,6 +48,8 @@ cdef class Packer:
     cdef Py_ssize_t _size_bytes
     cdef unsigned long long _first_row
     cdef unsigned long long _last_row
+    cdef int _lowest_hash
+    cdef int _highest_hash
     cdef Py_ssize_t _room
     cdef unsigned char[::1] _head
     cdef object _view
@@ -102,6 +106,12 @@ cdef class Packer:
         rows=Py_ssize_t, lowest=cython.ulonglong, highest=cython.ulonglong
     )
     cpdef Py_ssize_t finish(self, list frames) except -1
+
+    @cython.locals(
+        lowest=int, highest=int, number=int, row=Py_ssize_t,
+        hashes="const unsigned short[::1]",
+    )
+    cdef int _widen(self, Messages rows, Py_ssize_t begin, Py_ssize_t end) except -1
 
     @cython.locals(first=Cursor, offset=Py_ssize_t, metadata_at=Py_ssize_t)
     cdef object _together(
@@ -180,6 +190,10 @@ cdef class Packer:
     ) except -1
 
     cdef inline Py_ssize_t _put_long(
+        self, Py_ssize_t offset, unsigned int tag, unsigned long long number
+    ) except -1
+
+    cdef inline Py_ssize_t _put_longer(
         self, Py_ssize_t offset, unsigned int tag, unsigned long long number
     ) except -1
 

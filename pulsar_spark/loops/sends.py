@@ -14,9 +14,10 @@ or it is an entry on its own, what its own metadata says moved to the entry's::
 
 An entry of either kind may have [6A n key]* [7A n nonce] behind the time, which say how
 its payload is encrypted, and [82 1 n version], with what schema payloads were written.
-Both are laid out here byte by byte. A row that does not fit, or is not as
-``arrow.encode`` writes it, is left to the caller, who can cut it into chunks or say
-what is wrong with it.
+An entry of several rows may end with [88 2 low 90 2 high]: the hashes of its keys, for
+the entry buckets of a scalable topic. All are laid out here byte by byte. A row that
+does not fit, or is not as ``arrow.encode`` writes it, is left to the caller, who can
+cut it into chunks or say what is wrong with it.
 
 This file runs as it is, and is compiled as ``messages.py`` is, together with
 ``sends.pxd``, which gives the types.
@@ -141,6 +142,8 @@ class Messages:
         offsets: int64s, one more than there are rows.
         delivery_times: When each row is to be delivered, in ms since 1970, -1 for at
             once: int64s. None where no row says it.
+        hashes: The entry bucket hash of each row's key: uint16s. None where entries do
+            not say them.
     """
 
     def __init__(
@@ -148,6 +151,7 @@ class Messages:
         data: memoryview,
         offsets: memoryview,
         delivery_times: memoryview | None = None,
+        hashes: memoryview | None = None,
     ) -> None:
         assert offsets[len(offsets) - 1] <= len(data), "rows end where there is nothing"
         self.view = data
@@ -156,6 +160,9 @@ class Messages:
         self.has_delivery_times = delivery_times is not None
         if delivery_times is not None:
             self.delivery_times = delivery_times
+        self.has_hashes = hashes is not None
+        if hashes is not None:
+            self.hashes = hashes
 
 
 class Packer:
@@ -223,6 +230,7 @@ class Packer:
         self._parts: list[bytes | memoryview] = []
         self._size_bytes = 0
         self._first_row = self._last_row = 0
+        self._lowest_hash = self._highest_hash = -1  # of the rows at hand
         # -- what is the same in all entries
         name = producer_name.encode()
         self._room = _FIXED_BYTES + len(name) + len(schema_version)
@@ -284,6 +292,8 @@ class Packer:
                 self.rows += stop - begin
                 if self._is_numbered:
                     self._last_row = numbers[stop - 1]
+                if rows.has_hashes:
+                    self._widen(rows, begin, stop)
                 begin = stop
             if begin < end or self.rows == self._max_rows:
                 size_bytes += self.finish(frames)
@@ -350,12 +360,27 @@ class Packer:
             highest = lowest + rows - 1
             self.next_sequence_id = highest + 1
         frame = self._together(payload, rows, lowest, highest)
+        self._lowest_hash = self._highest_hash = -1
         if frame is None:
             assert rows == 1, "a batch has room for keys"
             self.odd_row = _new(OddRow, (memoryview(payload), lowest, -1))
             return 0
         frames.append(frame)
         return len(frame[3])
+
+    def _widen(self, rows: Messages, begin: int, end: int) -> None:
+        """Take the hashes of rows into the range that their entry says."""
+        hashes = rows.hashes
+        lowest, highest = self._lowest_hash, self._highest_hash
+        if lowest < 0:
+            lowest = highest = hashes[begin]
+        for row in range(begin, end):
+            number = hashes[row]
+            if number < lowest:
+                lowest = number
+            elif number > highest:
+                highest = number
+        self._lowest_hash, self._highest_hash = lowest, highest
 
     # -- one entry -------------------------------------------------------------------
 
@@ -390,6 +415,9 @@ class Packer:
         offset = self._put(offset, 0x58, rows)
         offset = self._keys(offset, first)
         offset = self._end(offset, highest)
+        if self._lowest_hash >= 0:
+            offset = self._put_longer(offset, 0x88, self._lowest_hash)
+            offset = self._put_longer(offset, 0x90, self._highest_hash)
         return self._frame(metadata_at, offset, body, lowest, highest, rows)
 
     def _alone(
@@ -613,6 +641,12 @@ class Packer:
         """Write a field from 16 to 31, whose tag has a second byte of 1."""
         self._head[offset] = tag
         self._head[offset + 1] = 1
+        return self._varint(offset + 2, number)
+
+    def _put_longer(self, offset: int, tag: int, number: int) -> int:
+        """Write a field from 32 to 47, whose tag has a second byte of 2."""
+        self._head[offset] = tag
+        self._head[offset + 1] = 2
         return self._varint(offset + 2, number)
 
     def _varint(self, offset: int, number: int) -> int:

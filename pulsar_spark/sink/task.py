@@ -26,7 +26,13 @@ from functools import cached_property, partial
 import pyarrow as pa
 
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
-from pulsar_spark.arrow.routing import Router, SegmentRouter, partition_runs
+from pulsar_spark.arrow.routing import (
+    EntryBuckets,
+    Router,
+    SegmentRouter,
+    entry_hashes,
+    partition_runs,
+)
 from pulsar_spark.arrow.values import ValueEncoder
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
@@ -69,7 +75,7 @@ from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.system import query_log, warn_once
 from pulsar_spark.topics import TopicName, is_segment, topic_of
 from pulsar_spark.wire.commands import ProducerAccessMode
-from pulsar_spark.wire.layout import Layout
+from pulsar_spark.wire.layout import KeyRule, Layout
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, max_entry_bytes
 from pulsar_spark.wire.refusals import is_of_ended_transaction
 from spark_topics.sink.write import Task
@@ -100,6 +106,13 @@ _ACCESS_MODES = {
     "Exclusive": ProducerAccessMode.EXCLUSIVE,
     "WaitForExclusive": ProducerAccessMode.WAIT_FOR_EXCLUSIVE,
     "ExclusiveWithFencing": ProducerAccessMode.EXCLUSIVE_WITH_FENCING,
+}
+
+
+#: Bits of a key's hash below those that choose a segment.
+_HASH_SHIFTS: Mapping[KeyRule | None, int] = {
+    KeyRule.LOW_BITS: 0,
+    KeyRule.HIGH_BITS: 16,
 }
 
 
@@ -466,9 +479,12 @@ class TaskWriter:
         partitions = topic.router.route(rows, topic.rows)
         topic.rows += len(rows)
         groups, count = partitions, 1
-        has_one_key = self._options.key_based_batching
-        if has_one_key:
+        if topic.buckets is not None:
+            rows = replace(rows, entry_hashes=entry_hashes(rows))
+            groups, count = topic.buckets.groups(partitions, rows.entry_hashes)
+        if self._options.key_based_batching:
             groups, count = groups_by_key(partitions, rows)
+        is_whole = self._options.key_based_batching or count > 1
         indices, runs = partition_runs(groups)
         if indices is not None:
             rows = rows.take(indices)
@@ -477,9 +493,7 @@ class TaskWriter:
         for group, start, end in runs:
             target = topic.targets[group // count]
             self._keep(target.producer, Kept(rows, numbers, start, end))
-            self._send(
-                target, target.add(rows, numbers, start, end, is_whole=has_one_key)
-            )
+            self._send(target, target.add(rows, numbers, start, end, is_whole=is_whole))
 
     def _open(self, topic: _Topic, partitions: list[int]) -> None:
         new = [p for p in partitions if p not in topic.targets]
@@ -591,6 +605,7 @@ class _Topic:
         rows: Rows of the task that went to it so far.
         schema: What they are written with; None for none.
         layout: Of a scalable topic, whose active segments are the topic partitions.
+        buckets: The entry buckets of these; None where entries may have any keys.
     """
 
     def __init__(
@@ -604,6 +619,7 @@ class _Topic:
         self.names = names
         self.schema = schema
         self.layout = layout
+        self.buckets: EntryBuckets | None = None
         self.targets: dict[int, Target] = {}
         self.rows = 0
         self._options = options
@@ -636,10 +652,13 @@ class _Topic:
         self.router = SegmentRouter(
             layout.topic,
             [(s.segment_id, s.hash_start, s.hash_end) for s in layout.active],
-            knows_keys=layout.knows_keys,
+            hash_shift=_HASH_SHIFTS.get(layout.key_rule),
             first=self._first,
             run_length=_run_length(self._options),
         )
+        self.buckets = None
+        if layout.key_rule is KeyRule.HIGH_BITS:
+            self.buckets = EntryBuckets([s.bucket_splits for s in layout.active])
 
 
 def _new_pool(options: WriteOptions) -> ConnectionPool:

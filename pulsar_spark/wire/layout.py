@@ -14,14 +14,17 @@ by key::
 Ids rise with time, so that a parent has a lower id than its children. A segment that
 every subscription has read disappears from the layout, and from the parents of others.
 
-Source: PIP-460, PIP-475 (migration of ordinary topics), and Pulsar 5.0.0-M1 and 5.0.1,
-as a client sees them.
+Source: PIP-460, PIP-475 (migration of ordinary topics), PIP-486 (entry buckets), and
+Pulsar 5.0.0-M1 and 5.0.1, as a client sees them.
 """
 
 from __future__ import annotations
 
+import enum
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pulsar_spark.errors import OptionError, ProtocolError, foreign_text
@@ -35,8 +38,25 @@ MAX_HASH = 0xFFFF
 
 _SEALED = 1
 
-#: In the version of the brokers whose routing of keys is known.
+_FIRST_MAJOR = 5
+
+#: The release whose keys go to segments by the low bits of their hashes.
 _FIRST_RELEASE = "5.0.0-M1"
+
+_MAJOR_VERSION = re.compile(r"(?<![\d.])([0-9]{1,2})\.[0-9]")
+
+
+class KeyRule(enum.Enum):
+    """Which bits of a key's hash, murmur3_32, choose its segment.
+
+    Attributes:
+        LOW_BITS: The low 16 bits: 5.0.0-M1.
+        HIGH_BITS: The high 16 bits (PIP-486): releases after that. The low ones choose
+            an entry bucket within the segment.
+    """
+
+    LOW_BITS = "low bits"
+    HIGH_BITS = "high bits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +71,8 @@ class Segment:
         hash_end: The highest one.
         is_sealed: Whether no more rows come.
         parents: Ids of the segments whose rows are older.
+        bucket_splits: Where its entry buckets begin, but for the first, ascending.
+            Empty where the segment has a single bucket.
     """
 
     segment_id: int
@@ -59,6 +81,7 @@ class Segment:
     hash_end: int
     is_sealed: bool
     parents: frozenset[int]
+    bucket_splits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,13 +109,16 @@ class Layout:
         return [segment for segment in self.segments if not segment.is_sealed]
 
     @property
-    def knows_keys(self) -> bool:
-        """Return whether the rule by which keys go to segments is known.
-
-        5.0.0-M1 goes by the low 16 bits of murmur3_32. Later releases go by the high
-        ones, and want entries of neighbouring keys alone (PIP-486).
-        """
-        return _FIRST_RELEASE in self.server_version
+    def key_rule(self) -> KeyRule | None:
+        """Return how keys choose their segments; None where that is not known."""
+        if any(segment.bucket_splits for segment in self.segments):
+            return KeyRule.HIGH_BITS
+        if _FIRST_RELEASE in self.server_version:
+            return KeyRule.LOW_BITS
+        major = _MAJOR_VERSION.search(self.server_version)
+        if major is not None and int(major[1]) >= _FIRST_MAJOR:
+            return KeyRule.HIGH_BITS
+        return None
 
     @cached_property
     def by_name(self) -> dict[str, Segment]:
@@ -164,7 +190,12 @@ def _segment(segment: pb.ScalableTopicSegment, topic: TopicName) -> Segment:
     else:
         name = topic.segment(start, end, number).full_name
     parents = frozenset(segment.parent_ids)
-    return Segment(number, name, start, end, segment.state == _SEALED, parents)
+    splits = tuple(segment.entry_bucket_splits)
+    bounds = (0, *splits, MAX_HASH + 1)
+    if any(low >= high for low, high in pairwise(bounds)):
+        raise _impossible(topic.full_name, f"the entry buckets of the segment {number}")
+    is_sealed = segment.state == _SEALED
+    return Segment(number, name, start, end, is_sealed, parents, splits)
 
 
 def _ordinary(text: str, topic: TopicName) -> str:

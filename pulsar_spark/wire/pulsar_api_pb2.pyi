@@ -448,6 +448,8 @@ class MessageMetadata(google.protobuf.message.Message):
     CHUNK_ID_FIELD_NUMBER: builtins.int
     NULL_PARTITION_KEY_FIELD_NUMBER: builtins.int
     COMPACTED_BATCH_INDEXES_FIELD_NUMBER: builtins.int
+    ENTRY_HASH_MIN_FIELD_NUMBER: builtins.int
+    ENTRY_HASH_MAX_FIELD_NUMBER: builtins.int
     producer_name: builtins.str
     """required"""
     sequence_id: builtins.int
@@ -490,6 +492,9 @@ class MessageMetadata(google.protobuf.message.Message):
     """counts from 0"""
     null_partition_key: builtins.bool
     """key is null, not absent or empty"""
+    entry_hash_min: builtins.int
+    """Of the keys in a batch of a scalable topic, low 16 bits, both ends inclusive."""
+    entry_hash_max: builtins.int
     @property
     def properties(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___KeyValue]:
         """of a batch: meaningless"""
@@ -534,9 +539,11 @@ class MessageMetadata(google.protobuf.message.Message):
         chunk_id: builtins.int | None = ...,
         null_partition_key: builtins.bool | None = ...,
         compacted_batch_indexes: collections.abc.Iterable[builtins.int] | None = ...,
+        entry_hash_min: builtins.int | None = ...,
+        entry_hash_max: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["chunk_id", b"chunk_id", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_param", b"encryption_param", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "publish_time", b"publish_time", "replicated_from", b"replicated_from", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["chunk_id", b"chunk_id", "compacted_batch_indexes", b"compacted_batch_indexes", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_keys", b"encryption_keys", "encryption_param", b"encryption_param", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "properties", b"properties", "publish_time", b"publish_time", "replicate_to", b"replicate_to", "replicated_from", b"replicated_from", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["chunk_id", b"chunk_id", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_param", b"encryption_param", "entry_hash_max", b"entry_hash_max", "entry_hash_min", b"entry_hash_min", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "publish_time", b"publish_time", "replicated_from", b"replicated_from", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["chunk_id", b"chunk_id", "compacted_batch_indexes", b"compacted_batch_indexes", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_keys", b"encryption_keys", "encryption_param", b"encryption_param", "entry_hash_max", b"entry_hash_max", "entry_hash_min", b"entry_hash_min", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "properties", b"properties", "publish_time", b"publish_time", "replicate_to", b"replicate_to", "replicated_from", b"replicated_from", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]) -> None: ...
 
 global___MessageMetadata = MessageMetadata
 
@@ -2725,6 +2732,7 @@ class ScalableTopicSegment(google.protobuf.message.Message):
     STATE_FIELD_NUMBER: builtins.int
     PARENT_IDS_FIELD_NUMBER: builtins.int
     LEGACY_TOPIC_NAME_FIELD_NUMBER: builtins.int
+    ENTRY_BUCKET_SPLITS_FIELD_NUMBER: builtins.int
     segment_id: builtins.int
     hash_start: builtins.int
     """of the keys, both ends inclusive"""
@@ -2735,6 +2743,10 @@ class ScalableTopicSegment(google.protobuf.message.Message):
     """The ordinary topic or topic partition that the segment is."""
     @property
     def parent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def entry_bucket_splits(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Where entry buckets begin, but for the first: low 16 bits of the keys' hashes."""
+
     def __init__(
         self,
         *,
@@ -2744,9 +2756,10 @@ class ScalableTopicSegment(google.protobuf.message.Message):
         state: builtins.int | None = ...,
         parent_ids: collections.abc.Iterable[builtins.int] | None = ...,
         legacy_topic_name: builtins.str | None = ...,
+        entry_bucket_splits: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hash_end", b"hash_end", "hash_start", b"hash_start", "legacy_topic_name", b"legacy_topic_name", "segment_id", b"segment_id", "state", b"state"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["hash_end", b"hash_end", "hash_start", b"hash_start", "legacy_topic_name", b"legacy_topic_name", "parent_ids", b"parent_ids", "segment_id", b"segment_id", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["entry_bucket_splits", b"entry_bucket_splits", "hash_end", b"hash_end", "hash_start", b"hash_start", "legacy_topic_name", b"legacy_topic_name", "parent_ids", b"parent_ids", "segment_id", b"segment_id", "state", b"state"]) -> None: ...
 
 global___ScalableTopicSegment = ScalableTopicSegment
 

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import bisect
 import random
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -15,7 +18,13 @@ from hypothesis import strategies as st
 
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
 from pulsar_spark.arrow.hashing import boost_hash, java_string_hash, murmur3_32
-from pulsar_spark.arrow.routing import Router, SegmentRouter, partition_runs
+from pulsar_spark.arrow.routing import (
+    EntryBuckets,
+    Router,
+    SegmentRouter,
+    entry_hashes,
+    partition_runs,
+)
 from pulsar_spark.errors import BadRowError
 
 SCHEMES = ["JavaStringHash", "Murmur3_32Hash", "BoostHash"]
@@ -65,7 +74,7 @@ def test_key_decides(scheme: str, partitions: int):
     keys += [f"key-{n}" for n in range(100)]
     hashes = {
         "JavaStringHash": [java_string_hash(key) & 0x7FFF_FFFF for key in keys],
-        "Murmur3_32Hash": [murmur3_32(key.encode()) for key in keys],
+        "Murmur3_32Hash": [murmur3_32(key.encode()) & 0x7FFF_FFFF for key in keys],
         "BoostHash": [boost_hash(key.encode()) for key in keys],
     }
     for first, first_row in ((0, 0), (1, 12345)):
@@ -247,23 +256,25 @@ class TestSegments:
 
     SEGMENTS: ClassVar = [(3, 0x8000, 0xFFFF), (5, 0, 0x7FFF)]
 
-    def router(self, *, knows_keys: bool = True) -> SegmentRouter:
+    def router(self, *, hash_shift: int | None = 0) -> SegmentRouter:
         """Whose first turn is that of the first segment."""
         return SegmentRouter(
             "topic://a/b/c",
             self.SEGMENTS,
-            knows_keys=knows_keys,
+            hash_shift=hash_shift,
             first=0,
             run_length=2,
         )
 
-    def test_by_key(self) -> None:
-        """By the low bits of murmur3_32, as 5.0.0-M1 has it."""
-        keys = [str(number) for number in range(200)] + [None]
-        chosen = self.router().route(rows_of(keys=keys), 0).to_pylist()
+    @pytest.mark.parametrize("hash_shift", [0, 16])
+    def test_by_key(self, hash_shift: int) -> None:
+        """By the low bits of murmur3_32, as 5.0.0-M1 has it, or by the high ones."""
+        keys = [str(number) for number in range(200)] + ["x" * 300, None]
+        router = self.router(hash_shift=hash_shift)
+        chosen = router.route(rows_of(keys=keys), 0).to_pylist()
         for key, index in zip(keys[:-1], chosen, strict=False):
             assert key is not None
-            digest = murmur3_32(key.encode()) & 0xFFFF
+            digest = murmur3_32(key.encode()) >> hash_shift & 0xFFFF
             assert index == (0 if digest >= 0x8000 else 1)
         assert chosen[-1] in (0, 1)
 
@@ -276,8 +287,70 @@ class TestSegments:
 
     def test_keys_of_another_release(self) -> None:
         """Never a wrong segment in silence."""
-        router = self.router(knows_keys=False)
+        router = self.router(hash_shift=None)
         with pytest.raises(BadRowError, match="not known to which segment"):
             router.route(rows_of(keys=["a"]), 0)
         assert router.route(rows_of(keys=["a"], partitions=[5]), 0).to_pylist() == [1]
         assert len(router.route(rows_of(count=3), 0)) == 3
+
+
+class TestEntryBuckets:
+    """Of scalable topics (PIP-486)."""
+
+    #: The hash of the Java client 5.0.1: its high half for segments, its low for
+    #: buckets.
+    JAVA: ClassVar = {
+        "": (0x0000, 0x0000),
+        "a": (0x3C25, 0x69B2),
+        "k1": (0xFDC6, 0x602A),
+        "order-17": (0x03C2, 0x87C0),
+        "größer": (0xD64F, 0x72E6),
+        "日本": (0xC4D9, 0xF942),
+        "k" * 150: (0x78D7, 0xC20E),
+    }
+
+    def test_hashes(self) -> None:
+        """As the Java client computes them; those of bytes are of the bytes."""
+        keys = list(self.JAVA)
+        low = [bucket for _, bucket in self.JAVA.values()]
+        assert entry_hashes(rows_of(keys=[*keys, None])).to_pylist() == [*low, 0]
+        texts = [b64encode(key.encode()).decode() for key in keys]
+        of_bytes = replace(rows_of(keys=[*texts, None]), keys_are_base64=True)
+        assert entry_hashes(of_bytes).to_pylist() == [*low, 0]
+        for key, (high, bucket) in self.JAVA.items():
+            assert murmur3_32(key.encode()) == high << 16 | bucket
+
+    def test_ordering_keys_come_first(self) -> None:
+        """As brokers see it, too; then keys, and 0 without either."""
+        rows = replace(
+            rows_of(keys=["k1", "k1", None]),
+            ordering_keys=pa.array([b"a", None, None], pa.large_binary()),
+        )
+        assert entry_hashes(rows).to_pylist() == [0x69B2, 0x602A, 0]
+        assert entry_hashes(rows_of(count=2)).to_pylist() == [0, 0]
+        assert entry_hashes(rows).type == pa.uint16()
+
+    @given(
+        splits=st.lists(
+            st.sets(st.integers(1, 0xFFFF), max_size=4).map(sorted),
+            min_size=1,
+            max_size=4,
+        ),
+        data=st.data(),
+    )
+    def test_any_buckets(self, splits: list[list[int]], data: st.DataObject) -> None:
+        """Rows have one number exactly if they are of one bucket of one segment."""
+        edges = sorted({0, 0xFFFF, *(n for own in splits for n in own)})
+        numbers = st.sampled_from(edges) | st.integers(0, 0xFFFF)
+        rows = data.draw(
+            st.lists(st.tuples(st.integers(0, len(splits) - 1), numbers), max_size=30)
+        )
+        groups, count = EntryBuckets(splits).groups(
+            pa.array([segment for segment, _ in rows], pa.int32()),
+            pa.array([number for _, number in rows], pa.uint16()),
+        )
+        buckets = [
+            (segment, bisect.bisect_right(splits[segment], number))
+            for segment, number in rows
+        ]
+        assert [divmod(group, count) for group in groups.to_pylist()] == buckets

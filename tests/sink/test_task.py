@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pulsar_spark.arrow.hashing import murmur3_32
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import (
@@ -31,6 +33,7 @@ from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, TxnAction
 from spark_topics.sink.write import Task
+from tests.support.entries import members_of
 from tests.support.reading import read
 from tests.support.scripted_broker import (
     ScriptedBroker,
@@ -38,6 +41,7 @@ from tests.support.scripted_broker import (
     let_go,
     refuse,
     refuse_entry,
+    seal,
     usual,
 )
 from tests.support.waiting import wait_until
@@ -272,6 +276,90 @@ def test_rows_of_a_key_share_an_entry(scripted: ScriptedBroker) -> None:
         (entry.metadata.partition_key, entry.metadata.num_messages_in_batch)
         for entry in entries
     } == {("x", 3), ("", 2)}
+
+
+#: How a scalable topic is divided, and what follows where a segment of it is sealed:
+#: of each segment its entry buckets.
+BUCKETS = {
+    "one": ([], []),
+    "several": ([0x4000, 0x8000, 0xC000], [0x8000]),
+    "one, then several": ([], [0x1000, 0x2000]),
+}
+
+
+@pytest.mark.parametrize("batching", ["DEFAULT", "KEY_BASED"])
+@pytest.mark.parametrize("is_sealed", [False, True], ids=["whole", "sealed"])
+@pytest.mark.parametrize("buckets", BUCKETS)
+def test_entries_of_a_bucket(
+    scripted: ScriptedBroker, buckets: str, batching: str, *, is_sealed: bool
+) -> None:
+    """Keys of several buckets share no entry, and each entry says the hashes it has."""
+    before, after = BUCKETS[buckets]
+    topic = TopicName.parse("topic://public/default/keyed")
+    segments = [topic.segment(0, 0xFFFF, number).full_name for number in (1, 2)]
+    scripted.scalable = {topic.full_name: topic.full_name}
+    scripted.segments[0].entry_bucket_splits.extend(before)
+    scripted.server_version = "Pulsar Server5.0.1"
+    scripted.add_topic(segments[0])
+    if is_sealed:
+        code = "TopicTerminatedError"
+        sealed = seal(2, code, after=3, stores=True, entry_bucket_splits=after)
+        scripted.always("SEND", sealed)
+    keys = [None, *(f"k{number % 40}" for number in range(499))]
+    rows = pa.record_batch(
+        {
+            "value": [b"%d" % number for number in range(500)],
+            "__key": pa.array(keys, pa.string()),
+        }
+    )
+    options = options_of(
+        scripted,
+        topic=topic.full_name,
+        deliveryGuarantee="at-least-once",
+        **{f"{P}batchingMaxMessages": "50", f"{P}batcherBuilder": batching},
+    )
+    summary = TaskWriter(options, Task(0), {topic: segments[:1]}).write(
+        [rows.slice(0, 200), rows.slice(200)]
+    )
+    assert summary.rows == 500
+    last: dict[str, int] = {}
+    count = 0
+    for name, splits in zip(segments, (before, after), strict=True):
+        for stored in scripted.topics.get(name, ()):
+            metadata = stored.metadata
+            hashes = []
+            for single, value in members_of(stored.payload):
+                key = single.partition_key
+                hashes.append(murmur3_32(key.encode()) & 0xFFFF)
+                assert last.get(key, -1) < int(value)
+                last[key] = int(value)
+                count += 1
+            assert metadata.entry_hash_min == min(hashes)
+            assert metadata.entry_hash_max == max(hashes)
+            assert len({bisect(splits, number) for number in hashes}) == 1
+            assert len(set(hashes)) == 1 or batching == "DEFAULT"
+    assert count == 500
+    assert is_sealed == bool(scripted.topics.get(segments[1]))
+
+
+@pytest.mark.parametrize("version", ["Scripted 1.0", "Pulsar Server5.0.0-M1"])
+def test_entries_of_a_broker_that_knows_no_buckets(
+    scripted: ScriptedBroker, version: str
+) -> None:
+    """They say nothing of hashes."""
+    topic = TopicName.parse("topic://public/default/keyed")
+    segment = topic.segment(0, 0xFFFF, 1).full_name
+    scripted.scalable = {topic.full_name: topic.full_name}
+    scripted.server_version = version
+    scripted.add_topic(segment)
+    options = options_of(
+        scripted, topic=topic.full_name, deliveryGuarantee="at-least-once"
+    )
+    rows = pa.record_batch({"value": [b"a", b"b"], "__key": ["k", "l"]})
+    TaskWriter(options, Task(0), {topic: [segment]}).write([rows])
+    (stored,) = scripted.topics[segment]
+    assert stored.messages == 2
+    assert not stored.metadata.HasField("entry_hash_min")
 
 
 def test_rows_that_a_replay_could_not_number(scripted: ScriptedBroker) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import struct
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -62,6 +62,17 @@ def batch(members: Sequence[bytes], *, compression: int = 0, **fields: Any) -> E
     payload = b"".join(members)
     metadata = pb.MessageMetadata(num_messages_in_batch=len(members), **fields)
     return metadata, _compressed(metadata, payload, compression)
+
+
+def members_of(payload: bytes) -> Iterator[tuple[pb.SingleMessageMetadata, bytes]]:
+    """Yield what is said of each message of a batch, and its value."""
+    offset = 0
+    while offset < len(payload):
+        (size,) = struct.unpack_from(">I", payload, offset)
+        value_at = offset + 4 + size
+        single = pb.SingleMessageMetadata.FromString(payload[offset + 4 : value_at])
+        offset = value_at + single.payload_size
+        yield single, payload[value_at:offset]
 
 
 def chunks(value: bytes, pieces: int, uuid: str, **fields: Any) -> list[Entry]:

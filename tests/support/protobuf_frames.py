@@ -29,6 +29,7 @@ class Batch(NamedTuple):
         partition_key: Of the first row, None for none.
         key_is_base64: Whether that is bytes, see ``EncodedRows``.
         ordering_key: Of the first row, None for none.
+        hashes: The lowest and highest hash of a key; None where rows have no hashes.
     """
 
     payload: bytes | memoryview
@@ -38,6 +39,7 @@ class Batch(NamedTuple):
     partition_key: str | None
     key_is_base64: bool
     ordering_key: bytes | None
+    hashes: tuple[int, int] | None
 
 
 class BatchCutter:
@@ -56,6 +58,7 @@ class BatchCutter:
         self._size_bytes = 0
         self._first: tuple[int, str | None, bool, bytes | None] = 0, None, False, None
         self._last_row = 0
+        self._hashes: list[int] = []
 
     @property
     def rows(self) -> int:
@@ -87,6 +90,8 @@ class BatchCutter:
                 self._size_bytes += len(self._parts[-1])
                 self._rows += stop - start
                 self._last_row = numbers[stop - 1]
+                if rows.entry_hashes is not None:
+                    self._hashes += rows.entry_hashes[start:stop].to_pylist()
                 start = stop
             if start < end or self._rows == self._max_rows:
                 yield self._cut()
@@ -101,10 +106,10 @@ class BatchCutter:
     def _cut(self) -> Batch:
         payload = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         first_row, key, is_base64, order = self._first
-        batch = Batch(
-            payload, self._rows, first_row, self._last_row, key, is_base64, order
-        )
-        self._parts, self._rows, self._size_bytes = [], 0, 0
+        keys = key, is_base64, order
+        hashes = (min(self._hashes), max(self._hashes)) if self._hashes else None
+        batch = Batch(payload, self._rows, first_row, self._last_row, *keys, hashes)
+        self._parts, self._rows, self._size_bytes, self._hashes = [], 0, 0, []
         return batch
 
 
@@ -130,6 +135,8 @@ def batch_frame(
         ordering_key=batch.ordering_key,
         schema_version=encoder.schema_version or None,
     )
+    if batch.hashes is not None:
+        metadata.entry_hash_min, metadata.entry_hash_max = batch.hashes
     send = pb.CommandSend(
         producer_id=encoder.producer_id,
         sequence_id=lowest,

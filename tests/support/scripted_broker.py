@@ -303,7 +303,14 @@ def let_go(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) ->
     broker.close_producers(_producer(session, command.send).topic)
 
 
-def seal(next_id: int, code: str, *, after: int, stores: bool) -> Action:
+def seal(
+    next_id: int,
+    code: str,
+    *,
+    after: int,
+    stores: bool,
+    entry_bucket_splits: Sequence[int] = (),
+) -> Action:
     """Once, for SEND: instead of a receipt, the segment is sealed, and another follows.
 
     Args:
@@ -311,12 +318,14 @@ def seal(next_id: int, code: str, *, after: int, stores: bool) -> Action:
         code: Of what the broker says to producers from then on.
         after: How many entries of segments are stored as usual before.
         stores: Whether the entry is stored.
+        entry_bucket_splits: Of the segment that follows.
     """
     entries = itertools.count()
 
     def action(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
-        producer = _producer(session, c.send)
-        if not is_segment(producer.topic) or next(entries) != after:
+        producer = session.producers[c.send.producer_id]
+        # What was in flight to a closed producer is dropped.
+        if producer is None or not is_segment(producer.topic) or next(entries) != after:
             broker.answer(session, c)
             return
         before = broker.segments[-1]
@@ -325,7 +334,10 @@ def seal(next_id: int, code: str, *, after: int, stores: bool) -> Action:
         before.state = 1
         broker.segments.append(
             pb.ScalableTopicSegment(
-                segment_id=next_id, hash_end=0xFFFF, parent_ids=[before.segment_id]
+                segment_id=next_id,
+                hash_end=0xFFFF,
+                parent_ids=[before.segment_id],
+                entry_bucket_splits=entry_bucket_splits,
             )
         )
         name = TopicName.parse(producer.topic).base.segment(0, 0xFFFF, next_id)
@@ -479,6 +491,7 @@ class ScriptedBroker:
         self.scalable: dict[str, str] | None = None
         #: What each of these consists of.
         self.segments = [pb.ScalableTopicSegment(segment_id=1, hash_end=0xFFFF)]
+        self.server_version = "Scripted 1.0"
         #: What it says of the end of each topic partition; None: the truth.
         self.says_last: pb.MessageIdData | None = None
         self.lists_by_hash = False
@@ -856,7 +869,7 @@ class ScriptedBroker:
 
     def _on_connect(self, session: Session, body: pb.CommandConnect) -> None:
         connected = pb.CommandConnected(
-            server_version="Scripted 1.0",
+            server_version=self.server_version,
             protocol_version=body.protocol_version,
             max_message_size=self.max_message_size or None,
         )

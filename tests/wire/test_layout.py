@@ -7,7 +7,7 @@ import pytest
 
 from pulsar_spark.errors import ProtocolError
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.layout import Layout, layout_of
+from pulsar_spark.wire.layout import KeyRule, Layout, layout_of
 
 TOPIC = "topic://t/ns/x"
 ORDINARY = "persistent://t/ns/x"
@@ -112,6 +112,9 @@ def test_a_migrated_topic_keeps_the_names_of_its_partitions() -> None:
         ([{"legacy_topic_name": TOPIC}, {"segment_id": 1}], TOPIC),
         ([{"legacy_topic_name": "a/b"}, {"segment_id": 1}], "'?a/b"),
         ([{"segment_id": number} for number in range(100_001)], "100,001 segments"),
+        ([{"entry_bucket_splits": [0, 1]}], "the entry buckets of the segment 0"),
+        ([{"entry_bucket_splits": [2, 2]}], "the entry buckets of the segment 0"),
+        ([{"entry_bucket_splits": [0x10000]}], "the entry buckets of the segment 0"),
     ],
 )
 def test_what_cannot_be(segments: list[dict[str, object]], what: str) -> None:
@@ -119,3 +122,39 @@ def test_what_cannot_be(segments: list[dict[str, object]], what: str) -> None:
     with pytest.raises(ProtocolError, match=what) as caught:
         layout_of(described(*segments), TOPIC)
     assert TOPIC in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("version", "rule"),
+    [
+        ("Pulsar Server5.0.0-M1", KeyRule.LOW_BITS),
+        ("Pulsar Server5.0.0-M2", KeyRule.HIGH_BITS),
+        ("Pulsar Server5.0.1", KeyRule.HIGH_BITS),
+        ("Pulsar Server 6.1.0-SNAPSHOT", KeyRule.HIGH_BITS),
+        ("12.0", KeyRule.HIGH_BITS),
+        ("Pulsar Server4.2.4", None),
+        ("build 2025.5", None),
+        ("5", None),
+        ("", None),
+    ],
+)
+def test_which_bits_of_a_hash_choose_the_segment(
+    version: str, rule: KeyRule | None
+) -> None:
+    """The broker's version tells; what it does not tell is not guessed."""
+    layout = layout_of(SPLIT_AND_MERGED, TOPIC, version)
+    assert layout is not None
+    assert layout.key_rule is rule
+
+
+@pytest.mark.parametrize("version", ["", "Pulsar Server5.0.0-M1", "something"])
+def test_entry_buckets_tell_it_as_well(version: str) -> None:
+    """Only brokers that go by the high bits know of buckets."""
+    update = described(
+        {"hash_end": 0x7FFF, "entry_bucket_splits": [0x4000, 0x8000]},
+        {"segment_id": 1, "hash_start": 0x8000, "hash_end": 0xFFFF},
+    )
+    layout = layout_of(update, TOPIC, version)
+    assert layout is not None
+    assert [s.bucket_splits for s in layout.segments] == [(0x4000, 0x8000), ()]
+    assert layout.key_rule is KeyRule.HIGH_BITS
