@@ -126,6 +126,7 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
     """Adds what open transactions hold back."""
 
     _cluster: PulsarCluster
+    _recorded: frozenset[str] = frozenset()  # drained segments, by the checkpoint
 
     def note(self, start: StreamOffset[LastRead]) -> str:
         """Name the subscription that keeps unread rows."""
@@ -141,7 +142,7 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
         is_committed: bool = True,
     ) -> StreamOffset[LastRead]:
         """Look for new segments each time, see `StreamPlanner`."""
-        self._cluster.segments.drained = start.drained
+        self._recorded = self._cluster.segments.drained = start.drained
         if self._cluster.segments.layouts:
             self._topics.discover_soon()
         return super().latest(start, unlimited=unlimited, is_committed=is_committed)
@@ -161,12 +162,22 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
         self._cluster.check_unseen(start)
         return self._cluster.segments.waiting(statuses)
 
+    def _named(
+        self, statuses: Mapping[str, PartitionStatus[LastRead]]
+    ) -> Collection[str]:
+        # Of segments that came and went, offsets tell those which the query has seen.
+        return [name for name in statuses if is_segment(name)]
+
     def _note_ends(
         self,
         last_read: Mapping[str, LastRead],
         statuses: Mapping[str, PartitionStatus[LastRead]],
     ) -> bool:
-        return self._cluster.drain(last_read, statuses)
+        self._cluster.drain(last_read, statuses)
+        # Also a segment that the broker has deleted: after a restart nothing would tell
+        # that the query had read all of it.
+        drained = self._cluster.segments.drained & last_read.keys()
+        return not drained <= self._recorded
 
     def fix_target(self) -> None:
         """Limit the stream to the rows stored now, see `StreamPlanner`."""
@@ -487,15 +498,12 @@ class PulsarCluster:
         self,
         last_read: Mapping[str, LastRead],
         statuses: Mapping[str, PartitionStatus[LastRead]],
-    ) -> bool:
+    ) -> None:
         """Note which segments a micro-batch reads to their end.
 
         Args:
             last_read: The end of the micro-batch.
             statuses: What there is to read.
-
-        Returns:
-            Whether there are any that were not known.
         """
         ends = {
             name: last_read[name]
@@ -508,9 +516,8 @@ class PulsarCluster:
             drained = self.held_rows.all_read(ends) if is_exact else set(ends)
         except PulsarSparkError as error:
             logger.debug("It is not known whether segments are drained: %s", error)
-            return False
-        self.segments.drained |= drained
-        return bool(drained)
+        else:
+            self.segments.drained |= drained
 
     def check_unseen(self, start: StreamOffset[LastRead]) -> None:
         """Report segments that were deleted before the query has seen them.

@@ -145,6 +145,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             self._cluster.recorded(start)
         statuses = self._topics.visit(self._topics.begins(start))
         waiting = self._waiting(start, statuses)
+        named = {*waiting, *self._named(statuses)}
         news = {
             name: unread
             for name, status in statuses.items()
@@ -160,7 +161,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         last_read = {}
         for name in statuses:
             position = ends[name] if name in ends else start.position(name)
-            if position is None and name in waiting:
+            if position is None and name in named:
                 position = statuses[name].after
             if position is not None:
                 last_read[name] = position
@@ -175,7 +176,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             start_after = {
                 n: read_to for n, read_to in start.last_read.items() if n in last_read
             }
-        for name in {*ends, *waiting} & last_read.keys():
+        for name in {*ends, *named} & last_read.keys():
             if statuses[name].after != start.last_read.get(name):
                 start_after[name] = statuses[name].after
         return self._cluster.next_offset(start, last_read, start_after, kept)
@@ -185,10 +186,18 @@ class StreamPlanner(Generic[P, OffsetT, R]):
     ) -> Collection[str]:
         """Return topic partitions whose rows come in a later micro-batch.
 
-        The offset names these from now on, so that it is a loss if one is deleted.
-
         Args:
             start: The end of the last micro-batch.
+            statuses: What there is to read, of all topic partitions.
+        """
+        return ()
+
+    def _named(self, statuses: Mapping[str, PartitionStatus[P]]) -> Collection[str]:
+        """Return topic partitions that offsets name before any of their rows is read.
+
+        From then on a deletion is a loss. Those whose rows wait are named as well.
+
+        Args:
             statuses: What there is to read, of all topic partitions.
         """
         return ()

@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.source.stream.segments import Segments
+from pulsar_spark.topics import TopicName
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.layout import Layout, Segment
+from tests.source.stream.queries import CRASHES, Query, Row
+from tests.support.scripted_broker import ScriptedBroker, single
 
 TOPIC = "topic://t/ns/x"
 LEGACY = "persistent://t/ns/x-partition-0"
@@ -138,3 +143,214 @@ def test_each_plan_goes_on(data: st.DataObject) -> None:
     for one in segments:
         for parent in one.parents:
             assert order.index(name(parent)) < order.index(one.name)
+
+
+SCALABLE = "topic://public/default/t"
+HASHES = tuple(range(0, 0x10000, 0x2000))
+
+steps = st.one_of(
+    st.tuples(st.just("publish"), st.lists(st.sampled_from(HASHES), min_size=1)),
+    st.tuples(st.just("trigger"), st.sampled_from(("", "", *CRASHES))),
+    st.tuples(st.just("split"), st.integers(0, 7)),
+    st.tuples(st.just("merge"), st.integers(0, 7)),
+    st.tuples(st.just("delete"), st.integers(0, 7)),
+    st.tuples(st.just("restart"), st.sampled_from(["", "1", "3"]), st.booleans()),
+    st.sampled_from([("unload",), ("cut",), ("available now",)]),
+)
+
+
+class Model:
+    """A scalable topic that is divided, and a query that reads it."""
+
+    def __init__(self, broker: ScriptedBroker, options: dict[str, str]) -> None:
+        self.broker = broker
+        self.query = Query(broker, startingOffsets="earliest", **options)
+        self.query.options["topic"] = SCALABLE
+        self.published: dict[int, list[Row]] = {key: [] for key in HASHES}
+        self.in_order: list[bool] = []  # of the micro-batches so far
+        self.is_watched = False  # since the last micro-batch
+        broker.scalable = {SCALABLE: SCALABLE}
+        broker.segments = []
+        self.add(0, 0xFFFF)
+
+    def add(self, start: int, end: int, *parents: pb.ScalableTopicSegment) -> None:
+        """A segment comes; its parents are sealed."""
+        number = 1 + max((one.segment_id for one in self.broker.segments), default=-1)
+        for parent in parents:
+            parent.state = 1
+            self.broker.terminated[self.name(parent)] = "TopicTerminatedError"
+        added = pb.ScalableTopicSegment(
+            segment_id=number,
+            hash_start=start,
+            hash_end=end,
+            parent_ids=[parent.segment_id for parent in parents],
+        )
+        self.broker.add_topic(self.name(added))
+        self.broker.segments.append(added)
+
+    @staticmethod
+    def name(one: pb.ScalableTopicSegment) -> str:
+        """The full name of a segment."""
+        topic = TopicName.parse(SCALABLE)
+        return topic.segment(one.hash_start, one.hash_end, one.segment_id).full_name
+
+    @property
+    def active(self) -> list[pb.ScalableTopicSegment]:
+        """Those that take rows, by their hashes."""
+        active = [one for one in self.broker.segments if not one.state]
+        return sorted(active, key=lambda one: one.hash_start)
+
+    def step(self, what: str, *given_: Any) -> None:
+        """One thing happens."""
+        getattr(self, what.replace(" ", "_"))(*given_)
+
+    def publish(self, keys: list[int]) -> None:
+        """Rows of such keys come."""
+        for key in keys:
+            (home,) = (o for o in self.active if o.hash_start <= key <= o.hash_end)
+            self.broker.append(self.name(home), single(b"a"))
+            place = self.broker.topics[self.name(home)][-1].place
+            self.published[key].append((self.name(home), *place, 0))
+
+    def split(self, number: int) -> None:
+        """A segment becomes two."""
+        one = self.active[number % len(self.active)]
+        middle = (one.hash_start + one.hash_end) // 2
+        if one.hash_end - one.hash_start >= 0x2000:
+            self.add(one.hash_start, middle, one)
+            self.add(middle + 1, one.hash_end, one)
+
+    def merge(self, number: int) -> None:
+        """Two neighbours become one."""
+        active = self.active
+        if len(active) > 1:
+            index = number % (len(active) - 1)
+            left, right = active[index : index + 2]
+            self.add(left.hash_start, right.hash_end, left, right)
+
+    def delete(self, number: int) -> None:
+        """Retention: only a sealed segment that the subscription is done with.
+
+        Only a query that looks before it ends can tell such a segment from a loss,
+        unless its checkpoint has the end.
+        """
+        drained = self.query.begin().drained if self.query.rows else frozenset()
+        done = [
+            one
+            for one in self.broker.segments
+            if one.state
+            and (self.name(one) in drained or (self.is_watched and self.is_done(one)))
+        ]
+        if done:
+            gone = done[number % len(done)]
+            self.broker.segments.remove(gone)
+            for one in self.broker.segments:
+                if gone.segment_id in one.parent_ids:
+                    one.parent_ids.remove(gone.segment_id)
+            self.broker.delete_topic(self.name(gone))
+            if self.name(gone) not in drained:
+                self.trigger("")
+
+    def is_done(self, one: pb.ScalableTopicSegment) -> bool:
+        """Whether all of a segment is acknowledged."""
+        places = self.broker.positions(self.name(one))
+        subscriptions = self.broker.durable(self.name(one))
+        return bool(subscriptions) and all(
+            place <= subscription.mark_delete
+            for place in places
+            for subscription in subscriptions
+        )
+
+    def trigger(self, crash: str) -> None:
+        """The query runs a micro-batch, or a part of it."""
+        before = len(self.query.log)
+        self.query.trigger(crash)
+        self.is_watched = not crash
+        in_order = self.query.options.get("orderByKey") != "false"
+        self.in_order += [in_order] * (len(self.query.log) - before)
+
+    def restart(self, limit: str, in_order: bool) -> None:
+        """The query goes on with other options."""
+        self.is_watched = False
+        self.query.kill()
+        self.query.options["orderByKey"] = str(in_order).lower()
+        self.query.options.pop("maxRowsPerTrigger", None)
+        if limit:
+            self.query.options["maxRowsPerTrigger"] = limit
+
+    def unload(self) -> None:
+        """The broker lets go of the topic."""
+        self.broker.close_consumers()
+
+    def cut(self) -> None:
+        """All connections break."""
+        self.is_watched = False
+        self.broker.cut()
+
+    def available_now(self) -> None:
+        """A run of the query that reads what there is, and ends."""
+        self.is_watched = False
+        self.query.kill()
+        self.query.planner.fix_target()
+        self.drain()
+        self.query.stop()
+
+    def drain(self) -> None:
+        """Micro-batches run until nothing is new."""
+        in_order = self.query.options.get("orderByKey") != "false"
+        self.query.drain()
+        self.in_order += [in_order] * (len(self.query.log) - len(self.in_order))
+
+    def finish(self) -> None:
+        """All was read once; rows of a key in order, where that was asked for."""
+        self.drain()
+        batches: dict[Row, list[int]] = {}
+        for batch_id, rows in enumerate(self.query.rows):
+            for row in rows:
+                batches.setdefault(row, []).append(batch_id)
+        wanted = [row for rows in self.published.values() for row in rows]
+        assert sorted(batches) == sorted(wanted)
+        assert all(len(numbers) == 1 for numbers in batches.values())
+        always = all(self.in_order)
+        for rows in self.published.values():
+            for (before,), (after,), first, second in zip(
+                map(batches.get, rows),
+                map(batches.get, rows[1:]),
+                rows,
+                rows[1:],
+                strict=False,
+            ):
+                if always or first[0] == second[0]:
+                    assert before <= after
+                if always and first[0] != second[0]:
+                    assert before < after
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    options=st.fixed_dictionaries(
+        {},
+        optional={
+            "maxRowsPerTrigger": st.sampled_from(["1", "3", "8"]),
+            "orderByKey": st.sampled_from(["true", "false"]),
+        },
+    ),
+    script=st.lists(steps, min_size=4, max_size=25),
+)
+def test_every_row_once_and_in_order(
+    short_waits: None, options: dict[str, str], script: list[tuple[Any, ...]]
+) -> None:
+    """Splits, merges, segments that go, limits, crashes, other options."""
+    with ScriptedBroker() as broker:
+        model = Model(broker, options)
+        try:
+            for step in script:
+                model.step(*step)
+            model.finish()
+        finally:
+            model.query.kill()
