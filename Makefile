@@ -39,7 +39,7 @@ PINNED := --constraint constraints.txt --build-constraint constraints.txt
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install proto check-proto lint format types test test-fast test-matrix test-ydb \
-	soak soak-cluster soak-faults coverage mutants check wheels bench bench-tubemq bench-peer docs \
+	soak soak-cluster soak-scalable soak-faults coverage mutants check wheels bench bench-tubemq bench-peer docs \
 	generate-docs demo demo-tubemq broker clean
 
 help: ## Show this list
@@ -119,6 +119,11 @@ soak-cluster: $(STAMP) ## A stream on a cluster under kills (MINUTES=, SEED=, AR
 	PULSAR_SPARK_SOAK_MINUTES=$(MINUTES) PULSAR_SPARK_SOAK_SEED=$(SEED) \
 		$(BIN)/python -m pytest -m soak --capture=no --durations=0 \
 		-o faulthandler_timeout=$$((60 * $(MINUTES) + 4800)) tests/soak $(ARGS)
+
+soak-scalable: $(STAMP) ## Copies of a topic that is split and merged all the time (MINUTES=)
+	PULSAR_SPARK_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest -m soak --capture=no \
+		-o faulthandler_timeout=$$((60 * $(MINUTES) + 4800)) \
+		tests/broker/test_scalable_soak.py $(ARGS)
 
 soak-faults: $(STAMP) ## Long faults, and the frames of a hostile broker (FRAMES=, SEED=)
 	@failed=0; \

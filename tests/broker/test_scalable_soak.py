@@ -8,7 +8,7 @@ consumer copies them into a file. Both are killed at random, and started again::
     Java's producer --> source --> our stream   --> sink, compared row by row
                                --> Java's copy  --> file, counted
 
-``PULSAR_SPARK_SOAK_MINUTES`` says for how long.
+``make soak-scalable MINUTES=30`` says for how long.
 """
 
 from __future__ import annotations
