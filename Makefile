@@ -39,8 +39,8 @@ PINNED := --constraint constraints.txt --build-constraint constraints.txt
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install proto check-proto lint format types test test-fast test-matrix test-ydb \
-	soak soak-cluster soak-scalable soak-faults coverage mutants check wheels bench bench-tubemq bench-peer docs \
-	generate-docs demo demo-tubemq broker clean
+	soak soak-cluster soak-scalable soak-faults coverage mutants check wheels bench bench-tubemq \
+	bench-peer docs generate-docs demo demo-tubemq broker clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' \

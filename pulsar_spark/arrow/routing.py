@@ -148,7 +148,7 @@ class SegmentRouter(Router):
         )
         self._topic = topic
         self._ids = pa.array([number for number, _, _ in segments], pa.int32())
-        indexes = [-1] * (_MOST_HASH + 1)
+        indexes = [-1] * _HASHES
         for index, (_, start, end) in enumerate(segments):
             indexes[start : end + 1] = [index] * (end + 1 - start)
         self._by_hash = pa.array(indexes, pa.int32())
@@ -235,7 +235,7 @@ class EntryBuckets:
 
 
 def entry_hashes(rows: EncodedRows) -> pa.UInt16Array:
-    """Return the hash of each row that chooses its entry bucket; 0 without a key.
+    """Return the entry bucket hash of each row, 0 for rows without a key.
 
     Of the ordering key, where a row has one, else of the key. Brokers hash bytes, not
     their base64, of an entry that is a single row; so rows of batches do the same.

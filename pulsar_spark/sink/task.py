@@ -109,13 +109,6 @@ _ACCESS_MODES = {
 }
 
 
-#: Bits of a key's hash below those that choose a segment.
-_HASH_SHIFTS: Mapping[KeyRule | None, int] = {
-    KeyRule.LOW_BITS: 0,
-    KeyRule.HIGH_BITS: 16,
-}
-
-
 _WRITING = Kind("written", "encoding and sending", logger=query_log)
 
 
@@ -481,9 +474,10 @@ class TaskWriter:
         groups, count = partitions, 1
         if topic.buckets is not None:
             rows = replace(rows, entry_hashes=entry_hashes(rows))
-            groups, count = topic.buckets.groups(partitions, rows.entry_hashes)
         if self._options.key_based_batching:
             groups, count = groups_by_key(partitions, rows)
+        elif topic.buckets is not None:
+            groups, count = topic.buckets.groups(partitions, rows.entry_hashes)
         is_whole = self._options.key_based_batching or count > 1
         indices, runs = partition_runs(groups)
         if indices is not None:
@@ -652,7 +646,7 @@ class _Topic:
         self.router = SegmentRouter(
             layout.topic,
             [(s.segment_id, s.hash_start, s.hash_end) for s in layout.active],
-            hash_shift=_HASH_SHIFTS.get(layout.key_rule),
+            hash_shift=None if layout.key_rule is None else layout.key_rule.value,
             first=self._first,
             run_length=_run_length(self._options),
         )

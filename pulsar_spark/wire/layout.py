@@ -47,7 +47,9 @@ _MAJOR_VERSION = re.compile(r"(?<![\d.])([0-9]{1,2})\.[0-9]")
 
 
 class KeyRule(enum.Enum):
-    """Which bits of a key's hash, murmur3_32, choose its segment.
+    """Which 16 bits of a key's hash, murmur3_32, choose its segment.
+
+    The value is the number of bits below these.
 
     Attributes:
         LOW_BITS: The low 16 bits: 5.0.0-M1.
@@ -55,8 +57,8 @@ class KeyRule(enum.Enum):
             an entry bucket within the segment.
     """
 
-    LOW_BITS = "low bits"
-    HIGH_BITS = "high bits"
+    LOW_BITS = 0
+    HIGH_BITS = 16
 
 
 @dataclass(frozen=True, slots=True)

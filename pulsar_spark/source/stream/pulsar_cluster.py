@@ -126,7 +126,6 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
     """Adds what open transactions hold back."""
 
     _cluster: PulsarCluster
-    _recorded: frozenset[str] = frozenset()  # drained segments, by the checkpoint
 
     def note(self, start: StreamOffset[LastRead]) -> str:
         """Name the subscription that keeps unread rows."""
@@ -142,7 +141,7 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
         is_committed: bool = True,
     ) -> StreamOffset[LastRead]:
         """Look for new segments each time, see `StreamPlanner`."""
-        self._recorded = self._cluster.segments.drained = start.drained
+        self._cluster.segments.drained = start.drained
         if self._cluster.segments.layouts:
             self._topics.discover_soon()
         return super().latest(start, unlimited=unlimited, is_committed=is_committed)
@@ -170,6 +169,7 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
 
     def _note_ends(
         self,
+        start: StreamOffset[LastRead],
         last_read: Mapping[str, LastRead],
         statuses: Mapping[str, PartitionStatus[LastRead]],
     ) -> bool:
@@ -177,7 +177,7 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
         # Also a segment that the broker has deleted: after a restart nothing would tell
         # that the query had read all of it.
         drained = self._cluster.segments.drained & last_read.keys()
-        return not drained <= self._recorded
+        return not drained <= start.drained
 
     def fix_target(self) -> None:
         """Limit the stream to the rows stored now, see `StreamPlanner`."""

@@ -165,7 +165,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
                 position = statuses[name].after
             if position is not None:
                 last_read[name] = position
-        is_news = self._note_ends(last_read, statuses)
+        is_news = self._note_ends(start, last_read, statuses)
         if last_read == start.last_read and kept == start.kept and not is_news:
             self._rest.begin(start, time.monotonic() - began_s)
             return start
@@ -203,11 +203,15 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         return ()
 
     def _note_ends(
-        self, last_read: Mapping[str, P], statuses: Mapping[str, PartitionStatus[P]]
+        self,
+        start: OffsetT,
+        last_read: Mapping[str, P],
+        statuses: Mapping[str, PartitionStatus[P]],
     ) -> bool:
         """Learn how far a micro-batch goes; return whether that has to be recorded.
 
         Args:
+            start: The end of the last micro-batch.
             last_read: The position in each topic partition at the end.
             statuses: What there is to read of them.
         """
