@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import OptionError, TopicNotFoundError
 from pulsar_spark.message_id import MessageId, TopicPositions, message_after
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import Position
@@ -25,7 +26,9 @@ from pulsar_spark.source.plan.ranges import (
 from pulsar_spark.source.plan.read_task import ReadTask, read_tasks
 from pulsar_spark.source.plan.starts import find_starts, times_for
 from pulsar_spark.source.plan.survey import divide
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import TopicName, is_segment
+
+logger = logging.getLogger("pulsar_spark.source")
 
 
 def plan_batch(
@@ -48,8 +51,22 @@ def plan_batch(
         EndNotReachedError: An end was not reached, and ``failOnUnreachedEnd`` is set.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
-    ranges = _BatchPlanner(pool, options).plan(pruning or Pruning())
-    return read_tasks(pool, divide(pool, options, ranges))
+    attempt = 1
+    while True:
+        try:
+            ranges = _BatchPlanner(pool, options).plan(pruning or Pruning())
+            return read_tasks(pool, divide(pool, options, ranges))
+        except TopicNotFoundError as error:
+            # Brokers delete sealed segments that are read, also in the midst of a plan:
+            # the next layout has none of these.
+            if attempt == _ATTEMPTS or not is_segment(error.subject):
+                raise
+            logger.info("The segments are asked for once more: %s", error)
+            attempt += 1
+
+
+#: Plans of a read whose segments keep disappearing.
+_ATTEMPTS = 3
 
 
 class _BatchPlanner:

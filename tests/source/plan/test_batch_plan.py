@@ -22,6 +22,7 @@ from tests.support.reading import ranges_of
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
+    Session,
     batch,
     client_options,
     look_up,
@@ -265,3 +266,30 @@ def test_where_a_read_may_begin_amid_a_message(
     found = plan(pool, topic="t", minPartitions="3", **options)
     assert len(found) == 3
     assert {one.begins_at for one in found} == {begins_at}
+
+
+def test_a_segment_that_disappears_in_the_midst(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Brokers delete what is read: the read has the segments that are left.
+
+    But a topic whose segments never exist is an error.
+    """
+    topic = "topic://public/default/t"
+    scripted.scalable = {topic: topic}
+    scripted.segments[0].state = 1
+    last = "segment://public/default/t/0000-ffff-2"
+    scripted.segments.append(pb.ScalableTopicSegment(segment_id=2, hash_end=0xFFFF))
+    scripted.add_topic(last, [single(b"a")])
+
+    def deletes(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        broker.answer(session, c)
+        del broker.segments[:-1]
+
+    scripted.always("SCALABLE_TOPIC_LOOKUP", deletes)
+    assert [range_.topic_partition for range_ in plan(pool, topic=topic)] == [last]
+    assert scripted.requests["SCALABLE_TOPIC_LOOKUP"] == 2
+    del scripted.topics[last]
+    with pytest.raises(TopicNotFoundError):
+        plan(pool, topic=topic)
+    assert scripted.requests["SCALABLE_TOPIC_LOOKUP"] == 5
