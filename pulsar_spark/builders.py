@@ -384,8 +384,9 @@ class WriteOptions(ClientOptions):
     query's id. An `exactly-once` batch write has no id: it cannot be repeated. For:
     write."""
     transaction_timeout_ms: int | None = _named("transactionTimeoutMs")
-    """Age at which brokers abort an open transaction of an `exactly-once` write, in
-    milliseconds. Default: 600000. For: write."""
+    """Age at which brokers abort an open transaction of an `exactly-once` write, or of
+    an `idempotent` one to a scalable topic, in milliseconds. Default: 600000. For:
+    write."""
     commit_topic: str | None = _named("commitTopic")
     """Topic in which an `exactly-once` stream keeps its log of commits, instead of one
     named after `idempotenceId`. For: stream write."""
@@ -467,8 +468,8 @@ class WriteOptions(ClientOptions):
     UTF-8 bytes, as the Scala connector does. Default: text. For: write."""
     checkpoint_location: str | None = _named("checkpointLocation")
     """Spark's own. The default `idempotenceId` of an `exactly-once` stream is made from
-    it; Spark shows it to the sink only where it is set as an option of the stream. For:
-    stream write."""
+    it, and of an `idempotent` one to a scalable topic; Spark shows it to the sink only
+    where it is set as an option of the stream. For: stream write."""
     query_name: str | None = _named("queryName")
     """Spark's own, which `queryName(...)` sets. It changes no row. For: stream
     write."""

@@ -315,13 +315,13 @@ class TopicMigratedError(BrokerError):
 class ScalableTopicError(PulsarSparkError):
     """A scalable topic of Pulsar 5 where that cannot be.
 
-    Writes to scalable topics are at least once or exactly once, and not idempotent yet.
-    No transaction takes rows for scalable topics and for ordinary ones. A single
-    partition of a topic that was migrated to a scalable one goes quiet. Brokers before
-    Pulsar 5 have no scalable topics.
+    With `deliveryGuarantee=idempotent` no row names one in its column `__topic`. No
+    transaction takes rows for scalable topics and for ordinary ones. A single partition
+    of a topic that was migrated to a scalable one goes quiet. Brokers before Pulsar 5
+    have no scalable topics.
 
-    Cure: Set `deliveryGuarantee` to exactly-once or at-least-once, name the whole
-    topic, or name an ordinary topic.
+    Cure: Name the topic in the option `topic`, name the whole topic, or name an
+    ordinary topic.
 
     Attributes:
         topic: The topic that was named.
@@ -626,9 +626,17 @@ class QueryConflictError(PulsarSparkError):
 
     Cure: Stop the other run; or begin with a new checkpoint or a new log; or run the
     micro-batch with the settings that it had. The message says which.
+
+    Attributes:
+        batch_ids: The micro-batch to be written, and the last one that is visible, the
+            same where it had other rows; None where the query runs twice.
     """
 
     condition = "PULSAR_QUERY_CONFLICT"
+
+    def __init__(self, message: str, batch_ids: tuple[int, int] | None = None) -> None:
+        super().__init__(message)
+        self.batch_ids = batch_ids
 
 
 class AskAgainError(PulsarSparkError):

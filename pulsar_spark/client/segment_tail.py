@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sealed segment has of a producer, where receipts are missing.
+"""What a sealed segment has of producers, where receipts are missing.
 
 A broker that seals a segment closes its producers, and answers nothing more, also not
 for entries that are stored. Nobody can attach to ask. So the end of the segment is
-read: its entries name their producers, and have their sequence ids.
+read: its entries name their producers, and have their sequence ids. Of a topic that was
+migrated all entries are read, where a write may have begun before.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Sequence
 
@@ -18,7 +20,7 @@ from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.peek import entry_of
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.segment_ends import stored_ends
-from pulsar_spark.errors import PulsarSparkError, TransportError
+from pulsar_spark.errors import PulsarSparkError, ReadTimeoutError, TransportError
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.wire.commands import SubscribeRequest
 from pulsar_spark.wire.protocol import Delivery
@@ -28,6 +30,9 @@ logger = logging.getLogger("pulsar_spark.client")
 
 #: How long a broker may take to deliver the end of a segment, in seconds.
 _DELIVERY_S = 10.0
+
+#: How long it may take to read a topic that was migrated, in seconds.
+_WHOLE_S = 120.0
 
 #: Beginning of the names of readers.
 _PREFIX = "spark-pulsar-tail"
@@ -54,12 +59,40 @@ def last_stored_id(
     Raises:
         PulsarSparkError: The segment cannot be read.
     """
-    patience_s = pool.write_patience_s
+    tail = _read(pool, [segment], after, _DELIVERY_S)[segment]
+    if not tail.is_done.is_set():
+        # A row that is stored there and not delivered is stored twice by this.
+        logger.warning(
+            "%s: the entries up to %s do not come. Rows that may be among them are "
+            "written once more.",
+            segment,
+            MessageId(*tail.end),
+        )
+    return tail.last_ids.get(producer_name, -1)
 
-    def read(segments: list[str]) -> dict[str, int | PulsarSparkError]:
-        return {name: _read(pool, name, producer_name, after) for name in segments}
 
-    return ask_all([segment], read, pool.retry(patience_s))[segment]
+def last_stored_ids(pool: ConnectionPool, topics: Sequence[str]) -> dict[str, int]:
+    """Return the highest sequence id of each producer's whole messages, by its name.
+
+    Args:
+        pool: The cluster's connections.
+        topics: Full names of topic partitions that take no more entries.
+
+    Raises:
+        ReadTimeoutError: They have more entries than can be read in time.
+        PulsarSparkError: One of them cannot be read.
+    """
+    last_ids: dict[str, int] = {}
+    for topic, tail in _read(pool, topics, None, _WHOLE_S).items():
+        if not tail.is_done.is_set():
+            raise ReadTimeoutError(
+                f"{topic}: {_WHOLE_S:g} s were not enough to read which producers have "
+                "written to it.",
+                topic_partition=topic,
+            )
+        for name, last_id in tail.last_ids.items():
+            last_ids[name] = max(last_id, last_ids.get(name, -1))
+    return last_ids
 
 
 def has_ended_at(pool: ConnectionPool, segment: str, entry: MessageId | None) -> bool:
@@ -77,58 +110,76 @@ def has_ended_at(pool: ConnectionPool, segment: str, entry: MessageId | None) ->
 
 
 def _read(
-    pool: ConnectionPool, segment: str, producer_name: str, after: MessageId | None
-) -> int | PulsarSparkError:
-    end = stored_ends(pool, _PREFIX, [segment])[segment]
-    if isinstance(end, PulsarSparkError):
-        return end
+    pool: ConnectionPool,
+    topics: Sequence[str],
+    after: MessageId | None,
+    timeout_s: float,
+) -> dict[str, _Tail]:
+    """Read topic partitions to their ends, or for some time.
+
+    Raises:
+        PulsarSparkError: One of them cannot be read.
+    """
+    deadline = time.monotonic() + timeout_s
+
+    def read(some: list[str]) -> dict[str, _Tail | PulsarSparkError]:
+        return _read_once(pool, some, after, deadline)
+
+    return ask_all(topics, read, pool.retry(pool.write_patience_s))
+
+
+def _read_once(
+    pool: ConnectionPool,
+    topics: Sequence[str],
+    after: MessageId | None,
+    deadline: float,
+) -> dict[str, _Tail | PulsarSparkError]:
+    answers: dict[str, _Tail | PulsarSparkError] = {}
+    ends: dict[str, tuple[int, int]] = {}
+    for topic, end in stored_ends(pool, _PREFIX, topics).items():
+        if isinstance(end, PulsarSparkError):
+            answers[topic] = end
+        else:
+            ends[topic] = end
     start = EARLIEST if after is None else MessageId(*after.position)
-    reader_name = f"{_PREFIX}-{uuid.uuid4()}"
-    with ConsumerSet(
-        pool,
-        lambda name, connection: _Tail(name, connection, producer_name),
-        waits_for_end=False,
-    ) as readers:
-        readers.connect([segment])
+    with ConsumerSet(pool, _Tail, waits_for_end=False) as readers:
+        readers.connect(ends)
         readers.step(
-            lambda reader: reader.subscribe(SubscribeRequest(reader_name, start=start))
-        )
-        if failures := readers.take_failures():
-            return failures[segment]
-        tail = readers.members[segment]
-        tail.listen(end)
-        if not tail.is_done.wait(_DELIVERY_S):
-            # A row that is stored there and not delivered is stored twice by this.
-            logger.warning(
-                "%s: the entries up to %s do not come. Rows that may be among them are "
-                "written once more.",
-                segment,
-                MessageId(*end),
+            lambda reader: reader.subscribe(
+                SubscribeRequest(f"{_PREFIX}-{uuid.uuid4()}", start=start)
             )
-        return tail.error or tail.last_id
+        )
+        answers |= readers.take_failures()
+        tails = dict(readers.members)
+        for topic, tail in tails.items():
+            tail.listen(ends[topic])
+        for topic, tail in tails.items():
+            tail.is_done.wait(max(0.0, deadline - time.monotonic()))
+            answers[topic] = tail.error or tail
+    return answers
 
 
 class _Tail(TopicConsumer):
-    """A reader that keeps the last sequence id of a producer.
+    """A reader that keeps the last sequence ids of producers.
 
     Attributes:
+        end: The ledger and entry up to which it reads.
         is_done: Set when the end was read, or the connection broke.
-        last_id: The highest sequence id so far; -1 for none.
+        last_ids: The highest sequence id of each producer so far, by its name.
         error: Why the end was not read.
     """
 
-    def __init__(self, topic: str, connection: Connection, producer_name: str) -> None:
+    def __init__(self, topic: str, connection: Connection) -> None:
         super().__init__(topic, connection)
+        self.end = (-1, -1)
         self.is_done = threading.Event()
-        self.last_id = -1
+        self.last_ids: dict[str, int] = {}
         self.error: PulsarSparkError | None = None
-        self._producer_name = producer_name
-        self._end = (-1, -1)
         self._permits = 0
 
     def listen(self, end: tuple[int, int]) -> None:
         """Ask for all entries up to the end."""
-        self._end = end
+        self.end = end
         if end[1] < 0:
             self.is_done.set()
             return
@@ -141,7 +192,7 @@ class _Tail(TopicConsumer):
     # What follows is called by the connection's reading thread.
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Look at the producer's entries."""
+        """Look at the entries."""
         place = -1, -1
         for delivery in deliveries:
             place = delivery.ledger_id, delivery.entry_id
@@ -150,11 +201,11 @@ class _Tail(TopicConsumer):
                 continue
             metadata = entry.metadata
             self._permits -= max(1, metadata.num_messages_in_batch)
-            is_whole = metadata.chunk_id + 1 >= metadata.num_chunks_from_msg
-            if metadata.producer_name == self._producer_name and is_whole:
+            if metadata.chunk_id + 1 >= metadata.num_chunks_from_msg:
+                name = metadata.producer_name
                 last_id = max(metadata.sequence_id, metadata.highest_sequence_id)
-                self.last_id = max(self.last_id, last_id)
-        if place >= self._end:
+                self.last_ids[name] = max(last_id, self.last_ids.get(name, -1))
+        if place >= self.end:
             self.is_done.set()
         elif self._permits <= _PERMITS // 2:
             self._grant()
@@ -162,5 +213,8 @@ class _Tail(TopicConsumer):
     def closed(self, error: PulsarSparkError | None) -> None:
         """Note that the end will not come."""
         super().closed(error)
-        self.error = error or TransportError(f"{self.topic}: the reader was closed.")
+        if not self.is_done.is_set():
+            self.error = error or TransportError(
+                f"{self.topic}: the reader was closed."
+            )
         self.is_done.set()

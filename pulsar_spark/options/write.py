@@ -130,13 +130,16 @@ class WriteOptions:
         " An `idempotent` stream adds the query's id. An `exactly-once` batch write has"
         " no id: it cannot be repeated.",
     )
+    #: An id that is made from where an idempotent stream has its checkpoint; None if no
+    #: option says that. Only the log of a scalable topic goes by it.
+    checkpoint_id: str | None = None
     transaction_timeout_ms: int = option(
         "transactionTimeoutMs",
         "600000",
         integer(1000, 7 * DAY_S * 1000),
         Scope.WRITE,
-        "Age at which brokers abort an open transaction of an `exactly-once` write, in"
-        " milliseconds.",
+        "Age at which brokers abort an open transaction of an `exactly-once` write, or"
+        " of an `idempotent` one to a scalable topic, in milliseconds.",
     )
     subscription_prefix: str = field(
         default="spark-pulsar", metadata=set_by(SUBSCRIPTION_PREFIX)
@@ -322,8 +325,8 @@ OF_SPARK = (
         names.checkpoint_id,
         Scope.STREAM_WRITE,
         "Spark's own. The default `idempotenceId` of an `exactly-once` stream is made"
-        " from it; Spark shows it to the sink only where it is set as an option of the"
-        " stream.",
+        " from it, and of an `idempotent` one to a scalable topic; Spark shows it to"
+        " the sink only where it is set as an option of the stream.",
     ),
     QUERY_NAME,
 )
@@ -331,7 +334,7 @@ OF_SPARK = (
 _IDENTIFIED = (DeliveryGuarantee.IDEMPOTENT, DeliveryGuarantee.EXACTLY_ONCE)
 _ONLY_WITH = {
     "idempotenceId": _IDENTIFIED,
-    "transactionTimeoutMs": (DeliveryGuarantee.EXACTLY_ONCE,),
+    "transactionTimeoutMs": _IDENTIFIED,
     "commitTopic": (DeliveryGuarantee.EXACTLY_ONCE,),
 }
 
@@ -353,6 +356,8 @@ def write_options(given: Given) -> WriteOptions:
     # But the driver, which keeps the log of an exactly-once stream, does not.
     if write.guarantee is DeliveryGuarantee.EXACTLY_ONCE and not write.idempotence_id:
         write = replace(write, idempotence_id=given["checkpointLocation"])
+    if write.guarantee is DeliveryGuarantee.IDEMPOTENT:
+        write = replace(write, checkpoint_id=given["checkpointLocation"])
     _check_effects(given, write)
     _check_commit_log(given, write)
     _check_repeatable(given, write)

@@ -106,7 +106,8 @@ class CommitProgress:
             raise QueryConflictError(
                 f"Micro-batch {batch_id} cannot be written: the rows of micro-batch "
                 f"{self.committed} of the same query are visible already. Was the "
-                "checkpoint set back? Use a new one."
+                "checkpoint set back? Use a new one.",
+                (batch_id, self.committed),
             )
         if batch_id == self.committed:
             return True
@@ -131,9 +132,8 @@ class CommitProgress:
         if not now.rows:
             return  # nothing is left out, as where `checkpoint` has emptied the task
         if batch_id == self.partial and before is not None and before.differs(now):
-            raise _other_rows(
-                f"Task {partition} of micro-batch {batch_id}", before, now
-            )
+            which = f"Task {partition} of micro-batch {batch_id}"
+            raise _other_rows(which, batch_id, before, now)
 
     def require_same_rows(self, batch_id: int, now: Tally) -> None:
         """Check that a micro-batch is the visible micro-batch, if there is any.
@@ -147,7 +147,7 @@ class CommitProgress:
         """
         before = self.rows
         if batch_id == self.committed and before is not None and before.differs(now):
-            raise _other_rows(f"Micro-batch {batch_id}", before, now)
+            raise _other_rows(f"Micro-batch {batch_id}", batch_id, before, now)
 
     def require_same_cut(self, batch_id: int, tasks: int) -> None:
         """Make sure that tasks can tell which of the visible parts are theirs.
@@ -484,11 +484,14 @@ def _cut_anew(batch_id: int, before: int, now: int) -> QueryConflictError:
         f"A part of micro-batch {batch_id} is visible, the rows of some of its "
         f"{before} tasks. Now it was cut into {now} tasks: which rows are missing "
         "cannot be told. Run it with the settings it had, those that say how many "
-        "partitions the source and shuffles have."
+        "partitions the source and shuffles have.",
+        (batch_id, batch_id),
     )
 
 
-def _other_rows(which: str, before: Tally, now: Tally) -> QueryConflictError:
+def _other_rows(
+    which: str, batch_id: int, before: Tally, now: Tally
+) -> QueryConflictError:
     return QueryConflictError(
         f"{which} is visible already, with {before}. Now it has other rows, {now}, "
         "and none of them were written. Most likely the checkpoint was set back by one "
@@ -496,5 +499,6 @@ def _other_rows(which: str, before: Tally, now: Tally) -> QueryConflictError:
         "planned this number anew. Or the source or the query gives other rows when it "
         "is repeated. To go on from this checkpoint, set another `idempotenceId` or "
         "`commitTopic`. That begins a new log: this micro-batch is written as it is "
-        "now, and those of its rows that are visible already are there twice."
+        "now, and those of its rows that are visible already are there twice.",
+        (batch_id, batch_id),
     )

@@ -24,14 +24,18 @@ from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.client.requests import together
+from pulsar_spark.client.segment_tail import last_stored_ids
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.columns import TOPIC, VALUE
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
 from pulsar_spark.errors import (
     BadRowError,
+    IdempotenceError,
     InDoubtError,
     OptionError,
     PulsarSparkError,
+    QueryConflictError,
+    ScalableTopicError,
 )
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import DeliveryGuarantee, WriteOptions
@@ -46,10 +50,11 @@ from pulsar_spark.sink.exactly_once import (
 )
 from pulsar_spark.sink.journal import Journal
 from pulsar_spark.sink.kept_batches import KeptBatches
+from pulsar_spark.sink.numbering import last_micro_batches
 from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
 from pulsar_spark.sink.schemas import TopicSchemas
 from pulsar_spark.sink.tally import NO_ROWS, Tally
-from pulsar_spark.sink.targets import find_targets, require_ordinary
+from pulsar_spark.sink.targets import find_targets
 from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.system import log_summary, warn_once
@@ -114,6 +119,9 @@ class _Write:
         self._probe_name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
         self._targets: dict[TopicName, list[str]] = {}
         self._coordinators = 0
+        self._migrated: list[str] = []  # topic partitions that a scalable topic was
+        # Also where a scalable topic has it written in transactions.
+        self._is_idempotent = options.guarantee is DeliveryGuarantee.IDEMPOTENT
 
     def prepare(self) -> None:
         """Check that the write can be done, once, before any task. On the driver.
@@ -133,22 +141,30 @@ class _Write:
         if self._is_transactional:
             calls.insert(0, self._require_transactions)
         together(*calls)
+        if self._is_idempotent and self._is_scalable:
+            self._require_transactions()
+            exactly_once = DeliveryGuarantee.EXACTLY_ONCE
+            self._options = replace(self._options, guarantee=exactly_once)
 
     def _find_topic(self, pool: ConnectionPool) -> None:
         """Look up the topic of the options, and settle its schema."""
         options = self._options
         if options.topic is not None:
+            lookup = TopicLookup(pool)
             self._targets = find_targets(
-                TopicLookup(pool),
-                [options.topic],
-                auto_creation=options.topic_auto_creation,
+                lookup, [options.topic], auto_creation=options.topic_auto_creation
             )
-            require_ordinary(self._targets[options.topic], options.guarantee)
+            if layout := lookup.layouts.get(options.topic.scalable_name):
+                self._migrated = [
+                    segment.name
+                    for segment in layout.segments
+                    if not is_segment(segment.name)
+                ]
             schemas = TopicSchemas(pool, options, self._columns)
             schemas.choose([options.topic])
             schemas.register(options.topic, self._targets[options.topic][0])
             self._schemas = schemas.chosen
-            if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
+            if self._is_idempotent and not self._is_scalable:
                 self._require_deduplication(self._targets[options.topic][0])
 
     @property
@@ -233,7 +249,7 @@ class _Write:
 
     def _checks_of_topics(self) -> Callable[[list[str]], None]:
         """Return a check of topics named by rows, which the driver cannot know."""
-        is_needed = self._options.guarantee is DeliveryGuarantee.IDEMPOTENT
+        is_needed = self._is_idempotent
         checked = {topic_of(name) for names in self._targets.values() for name in names}
 
         def check(topics: list[str]) -> None:
@@ -366,7 +382,208 @@ def summary_of(results: Sequence[TaskResult], now_s: float) -> str:
     )
 
 
-class BatchWrite(_Write):
+class _LoggedWrite(_Write):
+    """A write whose commits may be kept in a log: see ``sink.exactly_once``.
+
+    Args:
+        options: How to write.
+        columns: The columns of the rows.
+    """
+
+    def __init__(self, options: WriteOptions, columns: pa.Schema) -> None:
+        super().__init__(options, columns)
+        self._progress: CommitProgress | None = None
+        # The last micro-batch of each idempotent write before the topic was migrated,
+        # by its id; None where that was not looked up.
+        self._before: dict[str, int] | None = None
+
+    @property
+    def _has_log(self) -> bool:
+        """Return whether the write keeps a log of its commits."""
+        raise NotImplementedError
+
+    def _query_id(self, task: Task) -> str:
+        """Return whose micro-batches the log counts."""
+        raise NotImplementedError
+
+    def _recover(self) -> None:
+        """Carry out an earlier driver's decision, and abort undecided transactions."""
+        self._progress = self._protocol(self._pool.write_patience_s).recover()
+        is_new = not self._progress.query_id
+        if is_new and self._is_idempotent and self._migrated:
+            ids = last_micro_batches(last_stored_ids(self._pool, self._migrated))
+            chosen = self._options.idempotence_id or ""
+            self._before = {i: last for i, last in ids.items() if i.startswith(chosen)}
+
+    def _require_none_before(self, task: Task, progress: CommitProgress) -> None:
+        """Check that no row of a micro-batch was stored before a migration.
+
+        Raises:
+            ScalableTopicError: Some may have been.
+        """
+        if not (self._is_idempotent and self._migrated):
+            return
+        if progress.committed >= 0 or progress.partial >= 0:
+            return  # the log knows the query
+        if self._before is None:
+            is_in_doubt = task.batch_id > 0
+        else:
+            last = self._before.get(self._identity(task) or "", -1)
+            is_in_doubt = task.batch_id <= last
+        if is_in_doubt:
+            topic = self._options.topic
+            assert topic is not None
+            raise ScalableTopicError(
+                topic.full_name,
+                topic.scalable_name,
+                f"The topic {topic.common_name} was migrated to a scalable one, and "
+                f"had rows of micro-batch {task.batch_id} of this write before, or may "
+                "have had: to write them now could store them twice. Set a new "
+                "`idempotenceId`, under which all rows of this micro-batch are "
+                "written, also those that are there.",
+            )
+
+    def _commit(self, results: Sequence[TaskResult], tasks: int, batch_id: int) -> None:
+        progresses = {result.progress for result in results}
+        if not progresses:  # there are no tasks
+            return
+        (progress,) = progresses
+        assert progress is not None
+        rows = {result.task.number: result.tally for result in results}
+        with self._conflicts():
+            # Also where every task took its rows for visible, and so wrote none.
+            progress.require_same_cut(batch_id, tasks)
+            progress.require_same_rows(batch_id, sum(rows.values(), NO_ROWS))
+        if progress.before:
+            logger.warning(
+                _OTHER_QUERY, *(self._log_topic, progress.before), progress.query_id
+            )
+        if txns := _transactions(results):
+            protocol = self._protocol(self._pool.write_patience_s)
+            entries = {
+                result.task.number: result.written.entry
+                for result in results
+                if result.txn is not None and result.txn.is_scalable
+            }
+            protocol.commit(batch_id, txns, progress, tasks, rows, entries)
+
+    def _abort(self, results: Sequence[TaskResult], what: str) -> None:
+        """Abort what is undecided, as far as that is possible now.
+
+        Args:
+            results: What some of the tasks tell.
+            what: What failed, for a warning.
+        """
+        progresses = (result.progress for result in results)
+        try:
+            self._protocol().abort(next(progresses, None))
+        except PulsarSparkError as error:
+            # Raising here would hide why the write failed.
+            logger.warning("Could not abort the writes of %s yet: %s", what, error)
+
+    @contextlib.contextmanager
+    def _conflicts(self) -> Iterator[None]:
+        """Say of other rows what an idempotent write says of such."""
+        try:
+            yield
+        except QueryConflictError as error:
+            if not self._is_idempotent or error.batch_ids is None:
+                raise
+            options = self._options
+            assert options.topic is not None
+            raise IdempotenceError(
+                self._log_id, options.topic.full_name, error.batch_ids
+            ) from None
+
+    def _checks_of_topics(self) -> Callable[[list[str]], None]:
+        """Return a check of topics named by rows, which the driver cannot know."""
+        if not self._has_log:
+            return super()._checks_of_topics()
+        own = {self._log_topic, markers_topic(self._log_topic)}
+
+        def check(topics: list[str]) -> None:
+            for topic in topics:
+                if own & {topic, topic_of(topic)}:
+                    raise BadRowError(
+                        f"`__topic` of a row names {topic}, where this stream keeps "
+                        f"its log of commits, {self._log_topic}, or the markers beside "
+                        "it. Leave such rows out, or let commitTopic name another one."
+                    )
+
+        return check
+
+    def _run_in_transaction(
+        self, task: Task, batches: Iterator[pa.RecordBatch]
+    ) -> TaskResult:
+        if not self._has_log:
+            return super()._run_in_transaction(task, batches)
+        assert self._progress is not None
+        progress = self._progress.of(self._query_id(task))
+        self._require_none_before(task, progress)
+        tallied = _Tallied(batches)
+        with self._conflicts():
+            if progress.has(task.batch_id, task.number):
+                rows = sum(batch.num_rows for batch in tallied)
+                progress.require_same_part(task.batch_id, task.number, tallied.tally)
+                done = self._result(task, WriteSummary(duplicate_rows=rows))
+            else:
+                done = super()._run_in_transaction(task, iter(tallied))
+        return replace(done, progress=progress.without_parts(), tally=tallied.tally)
+
+    def _begin(
+        self, task: Task, stack: contextlib.ExitStack, *, is_scalable: bool
+    ) -> tuple[TaskTransaction, Callable[[], None] | None]:
+        if not self._has_log:
+            return super()._begin(task, stack, is_scalable=is_scalable)
+        assert self._progress is not None
+        term = self._progress.term
+        log = stack.enter_context(Journal(self._pool, self._log_topic))
+        _, transaction = together(
+            log.attach_writer, partial(self._new_transaction, is_scalable=is_scalable)
+        )
+        assert transaction is not None
+
+        def announce() -> None:
+            transaction.announce(log, task.batch_id, task.number, term)
+            log.release()
+
+        return transaction, announce
+
+    def _marker(self, task: Task) -> tuple[str, bytes] | None:
+        if not self._has_log:
+            return super()._marker(task)
+        proof = marker(self._query_id(task), task.batch_id, task.number)
+        return markers_topic(self._log_topic), proof
+
+    def _protocol(self, patience_s: float | None = None) -> CommitProtocol:
+        return CommitProtocol(
+            self._pool,
+            self._log_topic,
+            self._options.subscription_prefix,
+            patience_s=patience_s,
+            has_markers=not self._is_scalable,
+        )
+
+    @property
+    def _log_id(self) -> str:
+        """Return the id that the log is found by."""
+        return self._options.idempotence_id or self._options.checkpoint_id or ""
+
+    @property
+    def _log_topic(self) -> str:
+        options = self._options
+        if options.commit_topic is not None:
+            return options.commit_topic.full_name
+        assert options.topic is not None
+        namespace = options.topic.namespace_name
+        name = f"{COMMIT_LOG_PREFIX}{self._log_id}"
+        if self._is_idempotent:
+            # The same id may be used for several topics.
+            name = f"{name}-{options.topic.local_name}"
+        return f"persistent://{namespace}/{name}"
+
+
+class BatchWrite(_LoggedWrite):
     """The write of a batch query.
 
     Args:
@@ -376,41 +593,61 @@ class BatchWrite(_Write):
 
     def __init__(self, options: WriteOptions, columns: pa.Schema = _BYTES) -> None:
         super().__init__(options, columns)
+        self._is_repeatable = options.idempotence_id is not None
         if options.idempotence_id is None:
             made_up = f"spark-pulsar-{uuid.uuid4()}"
             self._options = replace(options, idempotence_id=made_up)
 
+    @property
+    def _has_log(self) -> bool:
+        # Which is so where a scalable topic has idempotent rows.
+        return self._is_transactional and self._is_repeatable
+
+    def _query_id(self, task: Task) -> str:
+        # The id alone tells writes apart, also in ``foreachBatch``.
+        return self._options.idempotence_id or ""
+
     def prepare(self) -> None:
         """Check that the write can be done. Errors as for writes of both kinds."""
         super().prepare()
-        if self._is_transactional:
+        if self._has_log:
+            self._recover()
+        elif self._is_transactional:
             self._prepare_for_transactions()
 
     def commit(self, results: Sequence[TaskResult]) -> None:
         """Make what was written visible. On the driver.
 
         Raises:
-            PulsarSparkError: As ``sink.batch_commit.BatchCommit.commit`` does.
+            PulsarSparkError: As ``sink.batch_commit.BatchCommit.commit`` does, or
+                ``sink.exactly_once.CommitProtocol.commit``.
         """
-        self._batch_commit().commit(
-            {
-                result.task.number: Part(result.txn, *result.written.entry)
-                for result in results
-                if result.txn is not None
-            }
-        )
+        if self._has_log:
+            batch_id = max((result.task.batch_id for result in results), default=0)
+            self._commit(results, len(results), batch_id)
+        else:
+            self._batch_commit().commit(
+                {
+                    result.task.number: Part(result.txn, *result.written.entry)
+                    for result in results
+                    if result.txn is not None
+                }
+            )
         self._log_summary("write", results)
 
     def abort(self, results: Sequence[TaskResult]) -> None:
         """Take back what was not committed of a write that failed. On the driver."""
         self._log_summary("failed write", results)
-        self._batch_commit().abort(_transactions(results).values())
+        if self._has_log:
+            self._abort(results, "the write")
+        else:
+            self._batch_commit().abort(_transactions(results).values())
 
     def _batch_commit(self) -> BatchCommit:
         return BatchCommit(self._pool, self._options.transaction_timeout_ms)
 
 
-class StreamWrite(_Write):
+class StreamWrite(_LoggedWrite):
     """The write of a micro-batch.
 
     Args:
@@ -424,9 +661,15 @@ class StreamWrite(_Write):
 
     def __init__(self, options: WriteOptions, columns: pa.Schema = _BYTES) -> None:
         super().__init__(options, columns)
-        self._progress: CommitProgress | None = None
         if self._is_transactional:
             self._check_log()
+
+    @property
+    def _has_log(self) -> bool:
+        return self._is_transactional
+
+    def _query_id(self, task: Task) -> str:
+        return task.query_id
 
     def _check_log(self) -> None:
         options = self._options
@@ -446,6 +689,21 @@ class StreamWrite(_Write):
                 "Let commitTopic name another one."
             )
 
+    def prepare(self) -> None:
+        """Check that the write can be done. Errors as for writes of both kinds.
+
+        Raises:
+            OptionError: Nothing identifies an idempotent stream to a scalable topic.
+        """
+        super().prepare()
+        if self._has_log and not self._log_id:
+            raise OptionError(
+                f"{self._options.topic} is a scalable topic: an idempotent stream to "
+                "such a topic needs idempotenceId, or"
+                ' .option("checkpointLocation", ...) on the stream itself: a restart '
+                "finds its log of commits by it."
+            )
+
     def begin_micro_batch(self) -> None:
         """Carry out an earlier driver's decision, and abort undecided transactions.
 
@@ -455,11 +713,8 @@ class StreamWrite(_Write):
         Raises:
             PulsarSparkError: As ``sink.exactly_once.CommitProtocol.recover`` does.
         """
-        if self._is_transactional and self._progress is None:
+        if self._has_log and self._progress is None:
             together(self._recover, self._prepare_topics)
-
-    def _recover(self) -> None:
-        self._progress = self._protocol(self._pool.write_patience_s).recover()
 
     def _prepare_topics(self) -> None:
         self._prepare_for_transactions(markers_topic(self._log_topic))
@@ -475,32 +730,9 @@ class StreamWrite(_Write):
         Raises:
             PulsarSparkError: As ``sink.exactly_once.CommitProtocol.commit`` does.
         """
-        if self._is_transactional:
+        if self._has_log:
             self._commit(results, tasks, batch_id)
         self._log_summary(f"micro-batch {batch_id}", results)
-
-    def _commit(self, results: Sequence[TaskResult], tasks: int, batch_id: int) -> None:
-        progresses = {result.progress for result in results}
-        if not progresses:  # there are no tasks
-            return
-        (progress,) = progresses
-        assert progress is not None
-        # Also where every task took its rows for visible, and so wrote none.
-        progress.require_same_cut(batch_id, tasks)
-        rows = {result.task.number: result.tally for result in results}
-        progress.require_same_rows(batch_id, sum(rows.values(), NO_ROWS))
-        if progress.before:
-            logger.warning(
-                _OTHER_QUERY, *(self._log_topic, progress.before), progress.query_id
-            )
-        if txns := _transactions(results):
-            protocol = self._protocol(self._pool.write_patience_s)
-            entries = {
-                result.task.number: result.written.entry
-                for result in results
-                if result.txn is not None and result.txn.is_scalable
-            }
-            protocol.commit(batch_id, txns, progress, tasks, rows, entries)
 
     def abort(self, results: Sequence[TaskResult], batch_id: int) -> None:
         """Take back what was written of a micro-batch that failed. On the driver.
@@ -508,93 +740,14 @@ class StreamWrite(_Write):
         As far as that is possible now: the next run ends what stays open.
         """
         self._log_summary(f"failed micro-batch {batch_id}", results)
-        if self._is_transactional:
-            progresses = (result.progress for result in results)
-            try:
-                self._protocol().abort(next(progresses, None))
-            except PulsarSparkError as error:
-                # Raising here would hide why the micro-batch failed.
-                logger.warning(
-                    "Could not abort the writes of micro-batch %d yet: %s",
-                    batch_id,
-                    error,
-                )
+        if self._has_log:
+            self._abort(results, f"micro-batch {batch_id}")
 
     def _identity(self, task: Task) -> str:
         # A new checkpoint counts its micro-batches from 0 again, and is a new query. So
         # under an id that was used before, nothing of it is taken for what is there.
         chosen = self._options.idempotence_id
         return task.query_id if chosen is None else f"{chosen}-{task.query_id}"
-
-    def _checks_of_topics(self) -> Callable[[list[str]], None]:
-        """Return a check of topics named by rows, which the driver cannot know."""
-        if not self._is_transactional:
-            return super()._checks_of_topics()
-        own = {self._log_topic, markers_topic(self._log_topic)}
-
-        def check(topics: list[str]) -> None:
-            for topic in topics:
-                if own & {topic, topic_of(topic)}:
-                    raise BadRowError(
-                        f"`__topic` of a row names {topic}, where this stream keeps "
-                        f"its log of commits, {self._log_topic}, or the markers beside "
-                        "it. Leave such rows out, or let commitTopic name another one."
-                    )
-
-        return check
-
-    def _run_in_transaction(
-        self, task: Task, batches: Iterator[pa.RecordBatch]
-    ) -> TaskResult:
-        assert self._progress is not None
-        progress = self._progress.of(task.query_id)
-        tallied = _Tallied(batches)
-        if progress.has(task.batch_id, task.number):
-            rows = sum(batch.num_rows for batch in tallied)
-            progress.require_same_part(task.batch_id, task.number, tallied.tally)
-            done = self._result(task, WriteSummary(duplicate_rows=rows))
-        else:
-            done = super()._run_in_transaction(task, iter(tallied))
-        return replace(done, progress=progress.without_parts(), tally=tallied.tally)
-
-    def _begin(
-        self, task: Task, stack: contextlib.ExitStack, *, is_scalable: bool
-    ) -> tuple[TaskTransaction, Callable[[], None] | None]:
-        assert self._progress is not None
-        term = self._progress.term
-        log = stack.enter_context(Journal(self._pool, self._log_topic))
-        _, transaction = together(
-            log.attach_writer, partial(self._new_transaction, is_scalable=is_scalable)
-        )
-        assert transaction is not None
-
-        def announce() -> None:
-            transaction.announce(log, task.batch_id, task.number, term)
-            log.release()
-
-        return transaction, announce
-
-    def _marker(self, task: Task) -> tuple[str, bytes] | None:
-        proof = marker(task.query_id, task.batch_id, task.number)
-        return markers_topic(self._log_topic), proof
-
-    def _protocol(self, patience_s: float | None = None) -> CommitProtocol:
-        return CommitProtocol(
-            self._pool,
-            self._log_topic,
-            self._options.subscription_prefix,
-            patience_s=patience_s,
-            has_markers=not self._is_scalable,
-        )
-
-    @property
-    def _log_topic(self) -> str:
-        options = self._options
-        if options.commit_topic is not None:
-            return options.commit_topic.full_name
-        assert options.topic is not None
-        namespace = options.topic.namespace_name
-        return f"persistent://{namespace}/{COMMIT_LOG_PREFIX}{options.idempotence_id}"
 
 
 class _Tallied:

@@ -19,7 +19,8 @@ A digest of 16 bits takes one of 65,536 other rows for the same.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from crc32c import crc32c
 
@@ -33,6 +34,9 @@ _DIGEST_MASK = (1 << _DIGEST_BITS) - 1
 
 #: Micro-batches that share the name of a producer.
 _BATCHES_OF_A_NAME = 1 << 16
+
+#: As ``producer_name`` makes it.
+_PRODUCER_NAME = re.compile(r"(?P<id>.+)-[0-9]{1,9}(?:\.(?P<generation>[0-9]{1,9}))?")
 
 #: Rows that a task can number in a micro-batch.
 MOST_ROWS = 1 << _ROW_BITS
@@ -49,6 +53,23 @@ def producer_name(idempotence_id: str, task: int, batch_id: int) -> str:
     name = f"{idempotence_id}-{task}"
     generation = batch_id // _BATCHES_OF_A_NAME
     return f"{name}.{generation}" if generation else name
+
+
+def last_micro_batches(last_ids: Mapping[str, int]) -> dict[str, int]:
+    """Return the last micro-batch of each idempotent write, by its id.
+
+    Args:
+        last_ids: The last sequence ids of producers, by name. Producers of other kinds
+            do no harm.
+    """
+    last: dict[str, int] = {}
+    for name, last_id in last_ids.items():
+        parts = _PRODUCER_NAME.fullmatch(name)
+        if parts is not None and last_id >= 0:
+            generation = int(parts["generation"] or 0)
+            batch_id = generation * _BATCHES_OF_A_NAME + (last_id >> _ID_BITS)
+            last[parts["id"]] = max(batch_id, last.get(parts["id"], -1))
+    return last
 
 
 def require_numbers(rows: int) -> None:

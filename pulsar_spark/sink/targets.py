@@ -112,9 +112,10 @@ def require_ordinary(targets: Iterable[str], guarantee: DeliveryGuarantee) -> No
         raise ScalableTopicError(
             topic,
             topic,
-            f"{topic} is a scalable topic of Pulsar 5, to which this connector writes "
-            "with `deliveryGuarantee` exactly-once, at-least-once and none, not yet "
-            f"{guarantee.value}.",
+            f"{topic} is a scalable topic of Pulsar 5, and so gets no rows by their "
+            f"column `__topic` with `deliveryGuarantee={guarantee.value}`: name the "
+            "topic in the option `topic`. If the topic was migrated just now, run the "
+            "write again.",
         )
 
 

@@ -534,14 +534,70 @@ class TestWrites:
         frame = load(spark, broker, topic=topic.name, metadataColumns="__partition")
         assert [row["__partition"] for row in frame.collect()] == [3]
 
-    def test_a_guarantee_that_is_missing(
+    def test_idempotent_writes_are_repeated(
         self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic
     ) -> None:
-        """It is refused before anything is written."""
-        options = {"deliveryGuarantee": "idempotent", "idempotenceId": "mine"}
-        with pytest.raises(PySparkException, match=r"PULSAR_SCALABLE_TOPIC.*not yet"):
-            write(spark, broker, topic.name, 10, **options)
-        assert load(spark, broker, topic=topic.name).count() == 0
+        """Each row is stored once, though its segment is another one by then."""
+        rows = 100_000
+        options = {"deliveryGuarantee": "idempotent", "idempotenceId": topic.name[-9:]}
+        with dividing(topic):
+            for tasks in (2, 3):
+                write(spark, broker, topic.name, rows, tasks=tasks, **options)
+            with pytest.raises(PySparkException, match="PULSAR_IDEMPOTENCE"):
+                write(spark, broker, topic.name, rows + 1, **options)
+        numbers = self.numbers_in_order(spark, broker, topic, rows)
+        assert sorted(numbers) == list(range(rows))
+
+    def test_an_idempotent_stream(
+        self,
+        spark: SparkSession,
+        broker: EmbeddedBroker,
+        topic: ScalableTopic,
+        tmp_path: Path,
+    ) -> None:
+        """It goes on after a restart; its last micro-batch may be repeated."""
+        options = {"service.url": broker.service_url, "topic": topic.name}
+        options["deliveryGuarantee"] = "idempotent"
+        options["checkpointLocation"] = str(tmp_path / "checkpoint")
+        with dividing(topic):
+            for _ in range(3):
+                query = start_numbers(spark, options)
+                first = _batch_of(query)
+                await_true(
+                    lambda q=query, n=first: _batch_of(q) > n + 2, "micro-batches"
+                )
+                query.stop()
+                # As if Spark had not got to know that it was committed.
+                commits = tmp_path / "checkpoint" / "commits"
+                last = max(commits.glob("[0-9]*"), key=lambda path: int(path.name))
+                for path in (last, last.with_name(f".{last.name}.crc")):
+                    path.unlink(missing_ok=True)
+        numbers = [
+            int(value) for value in values(load(spark, broker, topic=topic.name))
+        ]
+        assert sorted(numbers) == list(range(len(numbers)))
+
+
+def start_numbers(
+    spark: SparkSession, options: dict[str, str], *, once: bool = False
+) -> StreamingQuery:
+    """A stream that writes all numbers from 0 on, or the next thousand."""
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000)
+    writer = (
+        rows.load()
+        .selectExpr("CAST(value AS STRING) AS value")
+        .writeStream.format("pulsar")
+        .options(**options)
+    )
+    return (writer.trigger(once=True) if once else writer).start()
+
+
+def _batch_of(query: StreamingQuery) -> int:
+    """The last micro-batch that is done; -1 for none."""
+    if query.exception() is not None:
+        raise query.exception()
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
 
 
 @pytest.fixture(scope="class")
@@ -651,6 +707,33 @@ class TestMigration:
         if partitions:
             with pytest.raises(PySparkException, match="Name the whole topic"):
                 load(spark, broker, topic=f"{old_name}-partition-1").count()
+
+    def test_idempotent_writes_from_before(
+        self, spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+    ) -> None:
+        """What they wrote is known: it is not written again; a stream goes on."""
+        put_json(
+            broker, "/admin/v2/namespaces/public/default/deduplication", True, "POST"
+        )
+        local_name = f"moved-{time.monotonic_ns()}"
+        name = f"persistent://public/default/{local_name}"
+        path = f"/admin/v2/persistent/public/default/{local_name}/partitions"
+        put_json(broker, path, 2)
+        batch = {"deliveryGuarantee": "idempotent", "idempotenceId": local_name}
+        stream = {"deliveryGuarantee": "idempotent", "service.url": broker.service_url}
+        stream |= {"topic": name, "checkpointLocation": str(tmp_path / "checkpoint")}
+        write(spark, broker, name, 10, **batch)
+        start_numbers(spark, stream, once=True).awaitTermination(60)
+        with closing(ScalableTopic(broker, local_name)) as topic:
+            assert topic.ask("POST", "/migrate") == 204
+            with pytest.raises(PySparkException, match="had rows of micro-batch 0"):
+                write(spark, broker, name, 10, **batch)
+            for _ in range(2):
+                write(spark, broker, name, 10, **batch | {"idempotenceId": "new"})
+            start_numbers(spark, stream, once=True).awaitTermination(60)
+            topic.split(topic.layout.active[0].segment_id)
+        numbers = [int(value) for value in values(load(spark, broker, topic=name))]
+        assert sorted(numbers) == sorted([*range(10), *range(10), *range(2000)])
 
 
 def put_json(

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.client.segment_tail import has_ended_at, last_stored_id
-from pulsar_spark.errors import TopicNotFoundError
+from pulsar_spark.client import segment_tail
+from pulsar_spark.client.segment_tail import (
+    has_ended_at,
+    last_stored_id,
+    last_stored_ids,
+)
+from pulsar_spark.errors import ReadTimeoutError, TopicNotFoundError
 from pulsar_spark.message_id import MessageId
 from tests.support.scripted_broker import LEDGER, ScriptedBroker, StoredFrame, single
 
@@ -89,3 +94,19 @@ def test_the_last_entry_of_all(scripted: ScriptedBroker, pool: ConnectionPool) -
     assert has_ended_at(pool, empty, None)
     nowhere = "segment://public/default/nowhere/0000-ffff-0"
     assert not has_ended_at(pool, nowhere, None)
+
+
+def test_all_producers(
+    scripted: ScriptedBroker, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several topic partitions together, unless these are too large."""
+    other = "persistent://public/default/t-partition-1"
+    scripted.add_topic(SEGMENT, ENTRIES)
+    scripted.add_topic(other, [entry("mine", 7), entry("third", 0)])
+    ids = last_stored_ids(pool, [SEGMENT, other])
+    assert ids == {"mine": 7, "other": 10, "third": 0}
+    monkeypatch.setattr(segment_tail, "_WHOLE_S", 0.0)
+    with pytest.raises(ReadTimeoutError, match="which producers have written"):
+        last_stored_ids(pool, [SEGMENT, other])
+    with pytest.raises(TopicNotFoundError):
+        last_stored_ids(pool, [other, "persistent://public/default/u"])

@@ -106,6 +106,7 @@ def test_defaults(streaming: bool) -> None:
         "topic": None,
         "guarantee": Guarantee.AT_LEAST_ONCE,
         "idempotence_id": None,
+        "checkpoint_id": None,
         "transaction_timeout_ms": 600_000,
         "subscription_prefix": "spark-pulsar",
         "commit_topic": None,
@@ -790,10 +791,12 @@ def test_a_checkpoint_is_no_identity_where_none_is_used(
 ) -> None:
     """Every stream has a checkpoint: that is nothing to warn of.
 
-    An idempotent one goes by the id of its query, which only its tasks know.
+    An idempotent one goes by the id of its query, which only its tasks know. But the
+    log of a scalable topic is found by the checkpoint's place.
     """
     result = write(guaranteed(guarantee), streaming=True)
     assert result.idempotence_id is None
+    assert (result.checkpoint_id is not None) is (guarantee == "idempotent")
     assert not caplog.records
 
 
@@ -801,7 +804,7 @@ def test_a_checkpoint_is_no_identity_where_none_is_used(
 
 ONLY_WITH = {
     "idempotenceId": ("x", {"idempotent", "exactly-once"}),
-    "transactionTimeoutMs": ("5000", {"exactly-once"}),
+    "transactionTimeoutMs": ("5000", {"idempotent", "exactly-once"}),
     "commitTopic": ("t", {"exactly-once"}),
 }
 

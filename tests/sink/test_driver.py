@@ -16,6 +16,7 @@ from pulsar_spark.errors import (
     AuthError,
     BadRowError,
     CommitInDoubtError,
+    IdempotenceError,
     OptionError,
     PulsarSparkError,
     QueryConflictError,
@@ -581,12 +582,14 @@ class TestScalableTopics:
             (decision,) = records(scripted, Prepared)
             assert decision.entries == {0: (SEGMENTS[0], MessageId(LEDGER, 0))}
 
-    def decide_only(self, scripted: ScriptedBroker) -> TxnId:
+    def decide_only(
+        self, scripted: ScriptedBroker, make: Any = stream_write, **further: str
+    ) -> TxnId:
         """A micro-batch is decided, and its transaction, returned, is not ended."""
-        options = {"pulsar.client.operationTimeoutMs": "300"}
+        given = {"topic": SCALABLE, "pulsar.client.operationTimeoutMs": "300"}
         with pytest.raises(PulsarSparkError):
             commit(
-                stream_write(scripted, topic=SCALABLE, **options),
+                make(scripted, **given | further),
                 b"a",
                 between=lambda: scripted.always(
                     "END_TXN", refuse("AuthorizationError")
@@ -651,6 +654,98 @@ class TestScalableTopics:
         else:
             assert scripted.ended == [(first, TxnAction.COMMIT)]
 
+    @pytest.mark.parametrize("make", [batch_write, stream_write])
+    def test_an_idempotent_write_is_repeated(
+        self, scripted: ScriptedBroker, make: Any
+    ) -> None:
+        """The log of commits knows of it, also behind a split. Each topic has its own.
+
+        Other rows are refused.
+        """
+        given = {"deliveryGuarantee": "idempotent", "topic": SCALABLE}
+        assert commit(make(scripted, **given), b"a", b"b").written.rows == 2
+        scripted.replace_segment(SEGMENTS[0], 2)
+        again = commit(make(scripted, **given), b"b", b"a")
+        assert (again.written.rows, again.written.duplicate_rows) == (0, 2)
+        assert last_letters(scripted) == [b"b"]  # of an entry of two rows
+        with pytest.raises(IdempotenceError, match="other rows of micro-batch 0"):
+            commit(make(scripted, **given), b"a", b"c")
+        commit(make(scripted, **given, idempotenceId="another"), b"c")
+        assert last_letters(scripted) == [b"b", b"c"]
+        logs = {name for name in scripted.topics if "spark-commits" in name}
+        assert logs == {f"{LOG}-t", f"{LOG.replace('orders', 'another')}-t"}
+
+    @pytest.mark.parametrize("make", [batch_write, stream_write])
+    @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "lost"])
+    def test_an_idempotent_write_whose_driver_died(
+        self, scripted: ScriptedBroker, make: Any, *, is_committed: bool
+    ) -> None:
+        """Its decision is carried through by the repetition, or its rows are new."""
+        given = {"deliveryGuarantee": "idempotent", "topic": SCALABLE}
+        txn = self.decide_only(scripted, make, **given)
+        if not is_committed:
+            scripted.expire(txn)
+        again = commit(make(scripted, **given), b"a")
+        assert again.written.duplicate_rows == is_committed
+        assert last_letters(scripted) == [b"a"]
+
+    def test_an_idempotent_write_without_an_id(self, scripted: ScriptedBroker) -> None:
+        """A batch write is a new one each time; a stream has to be known."""
+        given = {"service.url": scripted.url, "topic": SCALABLE}
+        given["deliveryGuarantee"] = "idempotent"
+        for _ in range(2):
+            commit(BatchWrite(parse_write_options(given, streaming=False)), b"a")
+        assert last_letters(scripted) == [b"a", b"a"]
+        assert not [name for name in scripted.topics if "spark-commits" in name]
+        with pytest.raises(OptionError, match="idempotenceId"):
+            StreamWrite(parse_write_options(given, streaming=True)).prepare()
+        given["checkpointLocation"] = "/data/orders"
+        for duplicates in (0, 1):
+            write = StreamWrite(parse_write_options(given, streaming=True))
+            assert commit(write, b"a").written.duplicate_rows == duplicates
+
+    @pytest.mark.parametrize("make", [batch_write, stream_write])
+    def test_an_idempotent_write_from_before_a_migration(
+        self, scripted: ScriptedBroker, make: Any
+    ) -> None:
+        """Rows that the ordinary topic has under the id are not written again."""
+        given = {"deliveryGuarantee": "idempotent"}
+        scripted.deduplicates = True
+        commit(make(scripted, **given), b"a")
+        scripted.scalable = {SCALABLE: SCALABLE, TOPIC: SCALABLE}
+        scripted.segments[0].parent_ids.append(0)
+        scripted.segments.insert(
+            0, pb.ScalableTopicSegment(segment_id=0, hash_end=0xFFFF, state=1)
+        )
+        scripted.segments[0].legacy_topic_name = TOPIC
+        with pytest.raises(ScalableTopicError, match="had rows of micro-batch 0"):
+            commit(make(scripted, **given), b"a")
+        for duplicates in (0, 1):
+            write = make(scripted, **given, idempotenceId="another")
+            assert commit(write, b"b").written.duplicate_rows == duplicates
+        # A later micro-batch goes on. An earlier one, of a query that the log does not
+        # know, and of which nothing was looked up, does not.
+        later = replace(task(0), batch_id=1)
+        if make is stream_write:
+            commit(make(scripted, **given), b"c", of=later)
+            assert last_letters(scripted) == [b"b", b"c"]
+            stranger = replace(later, query_id="stranger")
+            with pytest.raises(ScalableTopicError, match="or may have had"):
+                commit(make(scripted, **given), b"d", of=stranger)
+
+    def test_rows_of_an_idempotent_write_that_name_topics(
+        self, scripted: ScriptedBroker
+    ) -> None:
+        """No scalable one: the driver does not know of it before."""
+        given = {"topic": SCALABLE, "deliveryGuarantee": "idempotent"}
+        write = BatchWrite(
+            replace(options(scripted, streaming=False, **given), topic=None)
+        )
+        write.prepare()
+        rows = pa.record_batch({"value": [b"a"], "__topic": [SCALABLE]})
+        with pytest.raises(ScalableTopicError, match="in the option `topic`"):
+            copied(write).run(task(0), iter([rows]))
+
     def test_rows_for_topics_of_both_kinds(self, scripted: ScriptedBroker) -> None:
         """No transaction takes both."""
         given = options(scripted, streaming=False)
@@ -689,22 +784,27 @@ def commit(
     write: BatchWrite | StreamWrite,
     *values: bytes,
     between: Callable[[], None] = lambda: None,
+    of: Task | None = None,
 ) -> TaskResult:
     """A whole write of a task; something happens before the task runs."""
+    of = of or task(0)
     write.prepare()
     if isinstance(write, StreamWrite):
         write.begin_micro_batch()
         between()
-        done = run(write, task(0), *values)
-        copied(write).commit([done], 1, 0)
+        done = run(write, of, *values)
+        copied(write).commit([done], 1, of.batch_id)
     else:
         between()
-        done = run(write, task(0), *values)
+        done = run(write, of, *values)
         copied(write).commit([done])
     return done
 
 
 def records(broker: ScriptedBroker, kind: type[R]) -> list[R]:
     """What the log says of a kind."""
-    loaded = (load_record(entry.payload) for entry in broker.topics[LOG])
+    logs = [name for name in broker.topics if name in (LOG, f"{LOG}-t")]
+    loaded = (
+        load_record(entry.payload) for name in logs for entry in broker.topics[name]
+    )
     return [record for record in loaded if isinstance(record, kind)]

@@ -15,6 +15,7 @@ from pulsar_spark.errors import BadRowError
 from pulsar_spark.sink.numbering import (
     MOST_ROWS,
     Numbering,
+    last_micro_batches,
     producer_name,
     require_numbers,
 )
@@ -61,3 +62,25 @@ def test_the_most_rows() -> None:
     require_numbers(MOST_ROWS)
     with pytest.raises(BadRowError, match="2,147,483,648 rows"):
         require_numbers(MOST_ROWS + 1)
+
+
+def test_the_last_micro_batches_of_writes() -> None:
+    """By the names and last ids of their producers; other producers do no harm."""
+    last_ids = {
+        producer_name(write, task, batch_id): (batch_id % 65_536 << 47) | row << 16
+        for write, task, batch_id, row in [
+            ("orders-a1", 0, 7, 5),
+            ("orders-a1", 11, 8, 0),
+            ("orders-a1", 12, 6, 99),
+            ("orders-b2", 0, 70_000, 3),
+            ("orders-b2", 1, 3, 3),
+            ("daily.v-2", 0, 0, 0),
+        ]
+    }
+    last_ids |= {"orders-a1-13": -1, "somebody": 1 << 60, "standalone-0-5": 12}
+    assert last_micro_batches(last_ids) == {
+        "orders-a1": 8,
+        "orders-b2": 70_000,
+        "daily.v-2": 0,
+        "standalone-0": 0,
+    }

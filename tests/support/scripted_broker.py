@@ -328,21 +328,9 @@ def seal(
         if producer is None or not is_segment(producer.topic) or next(entries) != after:
             broker.answer(session, c)
             return
-        before = broker.segments[-1]
         if stores:
             unheard(broker, session, c)
-        before.state = 1
-        broker.segments.append(
-            pb.ScalableTopicSegment(
-                segment_id=next_id,
-                hash_end=0xFFFF,
-                parent_ids=[before.segment_id],
-                entry_bucket_splits=entry_bucket_splits,
-            )
-        )
-        name = TopicName.parse(producer.topic).base.segment(0, 0xFFFF, next_id)
-        broker.add_topic(name.full_name)
-        broker.terminated[producer.topic] = code
+        broker.replace_segment(producer.topic, next_id, code, entry_bucket_splits)
         let_go(broker, session, c)
 
     return action
@@ -888,6 +876,35 @@ class ScriptedBroker:
             authoritative=True,
         )
         session.send(type=_Type.LOOKUP_RESPONSE, lookupTopicResponse=answer)
+
+    def replace_segment(
+        self,
+        segment: str,
+        next_id: int,
+        code: str = "TopicTerminatedError",
+        entry_bucket_splits: Sequence[int] = (),
+    ) -> None:
+        """Seals the last segment, and has another one follow.
+
+        Args:
+            segment: Its full name.
+            next_id: The id of the segment that follows, for all keys.
+            code: Of what the broker says to producers from then on.
+            entry_bucket_splits: Of the segment that follows.
+        """
+        before = self.segments[-1]
+        before.state = 1
+        self.segments.append(
+            pb.ScalableTopicSegment(
+                segment_id=next_id,
+                hash_end=0xFFFF,
+                parent_ids=[before.segment_id],
+                entry_bucket_splits=entry_bucket_splits,
+            )
+        )
+        name = TopicName.parse(segment).base.segment(0, 0xFFFF, next_id)
+        self.add_topic(name.full_name)
+        self.terminated[segment] = code
 
     def _on_scalable_topic_lookup(
         self, session: Session, body: pb.CommandScalableTopicLookup
