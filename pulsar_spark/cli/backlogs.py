@@ -20,15 +20,18 @@ from pulsar_spark.cli.admin import Admin, LedgerSize
 from pulsar_spark.cli.arguments import Cluster
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet
+from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.peek import Peeker, begin, entry_of
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.segment_ends import readable_ends
 from pulsar_spark.errors import PulsarSparkError, TopicNotFoundError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.source.plan.held_back import passes_over
-from pulsar_spark.source.stream.last_read import LastRead
+from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
+from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.entries import StoredEntry
+from pulsar_spark.wire.layout import Layout
 from pulsar_spark.wire.protocol import Delivery
 from spark_topics.client.retry import ask_all
 
@@ -61,6 +64,29 @@ class Backlog:
         return max(
             0.0, (time.time() if now_s is None else now_s) - self.oldest_ms / 1e3
         )
+
+
+def with_new_segments(
+    cluster: Cluster, read: Mapping[str, LastRead]
+) -> dict[str, LastRead]:
+    """Return positions with those of segments that a stream has not seen yet.
+
+    A stream has read nothing of these: they came by splits, merges, or a migration.
+
+    Args:
+        cluster: Is asked.
+        read: The positions of the stream, by full name.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    bases = {TopicName.parse(name).base.full_name for name in read}
+    if not cluster.pool.service().supports_scalable_topics:
+        return dict(read)
+    contents = TopicLookup(cluster.pool).topics(bases)
+    layouts = (layout for layout in contents.values() if isinstance(layout, Layout))
+    names = [segment.name for layout in layouts for segment in layout.segments]
+    return {**read, **{name: NOTHING_READ for name in names if name not in read}}
 
 
 def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlog]:

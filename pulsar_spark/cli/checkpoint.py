@@ -35,7 +35,7 @@ from pulsar_spark.cli.arguments import (
     cluster_of,
     given_options,
 )
-from pulsar_spark.cli.backlogs import Backlog, backlogs
+from pulsar_spark.cli.backlogs import Backlog, backlogs, with_new_segments
 from pulsar_spark.cli.output import age, say, show_json, size, table
 from pulsar_spark.cli.spark_files import Checkpoint, Planned
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
@@ -206,20 +206,26 @@ def run(arguments: argparse.Namespace) -> int:
     if sets:
         return _set(arguments, checkpoint, chosen)
     unread: dict[str, Backlog] = {}
+    reads = {standing.place: standing.read for standing in chosen}
     if given_options(arguments):
         with cluster_of(arguments) as cluster:
             for standing in chosen:
-                unread |= backlogs(cluster, {**standing.read, **standing.end.kept})
+                read = with_new_segments(cluster, standing.read)
+                reads[standing.place] = read
+                unread |= backlogs(cluster, {**read, **standing.end.kept})
     if arguments.json:
-        show_json(as_json(checkpoint, chosen, unread))
+        show_json(_as_json(checkpoint, chosen, reads, unread))
         return DONE
     for standing in chosen:
-        _show(checkpoint, standing, unread, len(chosen) > 1)
+        _show(checkpoint, standing, reads, unread)
     return DONE
 
 
-def as_json(
-    checkpoint: Checkpoint, found: Sequence[Standing], unread: Mapping[str, Backlog]
+def _as_json(
+    checkpoint: Checkpoint,
+    found: Sequence[Standing],
+    reads: Mapping[int, Mapping[str, LastRead]],
+    unread: Mapping[str, Backlog],
 ) -> dict[str, Any]:
     """Return the facts of a checkpoint, for programs."""
     last = found[0].last.batch_id
@@ -239,7 +245,7 @@ def as_json(
                         "planned": _text(standing.planned.get(name)),
                         **_numbers(unread.get(name)),
                     }
-                    for name, offset in _sorted(standing.read)
+                    for name, offset in _sorted(reads[standing.place])
                 ],
                 "kept": [
                     {
@@ -270,13 +276,13 @@ def _numbers(one: Backlog | None) -> dict[str, Any]:
 def _show(
     checkpoint: Checkpoint,
     one: Standing,
+    reads: Mapping[int, Mapping[str, LastRead]],
     unread: Mapping[str, Backlog],
-    is_one_of_several: bool,
 ) -> None:
     last = one.last.batch_id
     say(f"checkpoint    {checkpoint.location}")
     say(f"query         {checkpoint.query_id or '-'}")
-    if is_one_of_several:
+    if len(reads) > 1:
         say(f"source        {one.place}")
     say(f"subscription  {one.end.subscription or '- (of the Scala connector)'}")
     if one.is_committed:
@@ -288,7 +294,7 @@ def _show(
         )
     planned = None if one.is_committed else one.planned
     say()
-    say(_table_of(one.read, planned, unread))
+    say(_table_of(reads[one.place], planned, unread))
     if one.end.kept:
         say()
         say("The options no longer name these. Their positions are kept:")
@@ -310,7 +316,7 @@ def _table_of(
     for name, position in _sorted(read):
         row: list[object] = [name, place_of(position)]
         if planned is not None:
-            row.append(place_of(planned[name]))
+            row.append(place_of(planned.get(name, NOTHING_READ)))
         if unread:
             row += columns_of(unread[name])
         rows.append(row)

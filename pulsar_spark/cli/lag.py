@@ -7,7 +7,7 @@ import argparse
 from typing import Any
 
 from pulsar_spark.cli.arguments import DONE, add_options, cluster_of, given_options
-from pulsar_spark.cli.backlogs import Backlog, backlogs, held_back
+from pulsar_spark.cli.backlogs import Backlog, backlogs, held_back, with_new_segments
 from pulsar_spark.cli.checkpoint import columns_of, place_of, the_standings
 from pulsar_spark.cli.event_log import read_history
 from pulsar_spark.cli.output import age, complain, say, show_json, size, table
@@ -71,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     for standing in the_standings(checkpoint, arguments.source):
         read |= standing.read
     with cluster_of(arguments) as cluster:
+        read = with_new_segments(cluster, read)
         backlogs_ = backlogs(cluster, read)
         held = held_back(cluster, read, backlogs_)
     if arguments.json:

@@ -70,6 +70,45 @@ def test_the_end_of_a_segment(
     assert row[:4] == [segment, f"{LEDGER}:1", f"{LEDGER}:5", "4"]
 
 
+@pytest.mark.parametrize("before", ["topic://public/default/s", "s"])
+def test_segments_that_the_stream_has_not_seen(
+    scripted: ScriptedBroker, tmp_path: Path, run: Run, before: str
+) -> None:
+    """All their rows are unread, also where the topic was migrated."""
+    topic = "topic://public/default/s"
+    old_name = "persistent://public/default/s"
+    scripted.scalable = {topic: topic, old_name: topic}
+    scripted.segments[0].state = 1
+    scripted.segments.append(
+        pb.ScalableTopicSegment(segment_id=2, hash_end=0xFFFF, parent_ids=[1])
+    )
+    first, second = (f"segment://public/default/s/0000-ffff-{n}" for n in (1, 2))
+    read = {topic: {"0000-ffff-1": f"{LEDGER}:1"}}
+    if before == "s":
+        scripted.segments[0].legacy_topic_name = first = old_name
+        read = {old_name: f"{LEDGER}:1"}
+    scripted.add_topic(first, [single(b"%d" % n) for n in range(3)])
+    scripted.add_topic(second, [single(b"%d" % n) for n in range(4)])
+    folder = write_checkpoint(tmp_path / "segments", {0: [offset(read)]}, 0)
+    cluster = ("-o", f"service.url={scripted.url}")
+    code, printed = run("lag", folder, *cluster)
+    assert code == 0
+    rows = [line.split() for line in printed.splitlines()]
+    assert rows[1][:4] == [second, "nothing", f"{LEDGER}:3", "4"]
+    assert rows[2][:4] == [first, f"{LEDGER}:1", f"{LEDGER}:2", "1"]
+    assert rows[3][:2] == ["all", "5"]
+    code, printed = run("checkpoint", folder, *cluster)
+    assert code == 0
+    assert [second, "nothing"] in [row.split()[:2] for row in printed.splitlines()]
+    code, printed = run("checkpoint", folder, *cluster, "--json")
+    (source,) = json.loads(printed)["sources"]
+    backlog = {
+        row["topicPartition"]: row["backlogEntries"]
+        for row in source["topicPartitions"]
+    }
+    assert backlog == {first: 1, second: 4}
+
+
 @pytest.mark.parametrize(
     ("position", "size_bytes"),
     [((-1, -1), 350), ((7, -1), 350), ((7, 4), 300), ((7, 9), 250), ((8, 0), 250),
