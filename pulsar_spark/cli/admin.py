@@ -36,7 +36,7 @@ from pulsar_spark.errors import (
     foreign_text,
 )
 from pulsar_spark.options import ClientOptions
-from pulsar_spark.topics import MAX_PARTITIONS, TopicName
+from pulsar_spark.topics import MAX_PARTITIONS, TopicName, is_segment
 from spark_topics.client.tls_context import context
 
 #: Brokers send on to the one that has the topic; no cluster does that more often.
@@ -167,6 +167,51 @@ class Admin:
         """
         return self._of_each(topic_partitions, self._subscriptions)
 
+    def subscriptions_of_segments(
+        self, topic: TopicName, names: Iterable[str]
+    ) -> dict[str, list[SubscriptionStats] | PulsarSparkError]:
+        """Return the subscriptions of each segment of a scalable topic, or an error.
+
+        Brokers list only those of running queries, and of operators. Others that are
+        left on segments have to be named. Asks for the role of a superuser.
+
+        Args:
+            topic: The topic.
+            names: Further names of subscriptions.
+
+        Raises:
+            PulsarSparkError: As `stats`.
+        """
+        stats = _object(self._get(f"{_path(topic)}/stats"))
+        consumers = {
+            foreign_text(str(name)): _count(_object(registered), "consumerCount")
+            for name, registered in _object(stats.get("subscriptions", {})).items()
+        }
+        consumers = dict.fromkeys(names, 0) | consumers
+        segments = [
+            TopicName.parse(str(_object(segment).get("name"))).full_name
+            for segment in _object(stats.get("segments", {})).values()
+        ]
+
+        def ask(segment: str) -> list[SubscriptionStats]:
+            if not is_segment(segment):
+                return self._subscriptions(segment)  # it was migrated
+            return [
+                SubscriptionStats(segment, name, backlog, count, is_durable=True)
+                for name, count in consumers.items()
+                if (backlog := self._backlog(segment, name)) is not None
+            ]
+
+        return self._of_each(segments, ask)
+
+    def _backlog(self, segment: str, subscription: str) -> int | None:
+        """Return the backlog of a subscription in a segment, None without a cursor."""
+        call = f"{_path(TopicName.parse(segment))}/{_subscription(subscription)}"
+        try:
+            return _count({"backlog": self._get(f"{call}/backlog")}, "backlog")
+        except TopicNotFoundError:
+            return None
+
     def ledgers(
         self, topic_partitions: Iterable[str]
     ) -> dict[str, list[LedgerSize] | PulsarSparkError]:
@@ -195,8 +240,14 @@ class Admin:
             PulsarSparkError: As `stats`.
         """
         topic = TopicName.parse(topic_partition)
-        call = f"{_path(topic)}/subscription/{quote(name, safe='')}"
-        self._call("DELETE", f"{self.url}/admin/v2/{call}?force=false")
+        call = f"{self.url}/admin/v2/{_path(topic)}/{_subscription(name)}"
+        if not topic.is_segment:
+            self._call("DELETE", f"{call}?force=false")
+            return
+        scalable = f"{_path(topic.base)}/subscriptions/{quote(name, safe='')}"
+        with contextlib.suppress(TopicNotFoundError):  # most often it has ended
+            self._call("DELETE", f"{self.url}/admin/v2/{scalable}")
+        self._call("DELETE", call)
 
     def stats(self, topic_partition: str) -> dict[str, Any]:
         """Return a broker's statistics of a topic partition.
@@ -432,8 +483,15 @@ def _wrong(name: str, what: str) -> ProtocolError:
 
 
 def _path(topic: TopicName) -> str:
-    name = quote(topic.local_name, safe="")
-    return f"persistent/{topic.namespace_name}/{name}"
+    if topic.is_segment:
+        name = quote(topic.base.local_name, safe="")
+        return f"segments/{topic.namespace_name}/{name}/{topic.key}"
+    kind = "scalable" if topic.is_scalable else "persistent"
+    return f"{kind}/{topic.namespace_name}/{quote(topic.local_name, safe='')}"
+
+
+def _subscription(name: str) -> str:
+    return f"subscription/{quote(name, safe='')}"
 
 
 def _of_admin(url: str) -> str:

@@ -290,7 +290,7 @@ def _admin_url(arguments: argparse.Namespace, given: Mapping[str, str]) -> str:
 
 
 def topic_names(texts: Iterable[str]) -> list[TopicName]:
-    """Return the ordinary topics that a command names.
+    """Return the topics that a command names.
 
     Raises:
         OptionError: A text is no such name, or an option without ``-o``, whose value is
@@ -301,14 +301,7 @@ def topic_names(texts: Iterable[str]) -> list[TopicName]:
         name, equals, _ = text.partition("=")
         if equals and is_option(name.strip()):
             raise OptionError(f"{name} is an option, and no topic: put -o before it.")
-        topic = TopicName.parse(text)
-        if topic.is_scalable:
-            raise OptionError(
-                f"{topic} is a scalable topic: this command knows ordinary topics only."
-                " `GET /admin/v2/scalable/{tenant}/{namespace}/{topic}/stats` of the "
-                "admin REST has the subscriptions of scalable ones."
-            )
-        topics.append(topic)
+        topics.append(TopicName.parse(text))
     return topics
 
 

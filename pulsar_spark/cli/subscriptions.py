@@ -176,10 +176,9 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     admin, prefix = admin_only(arguments), subscription_prefix(arguments)
     owned = owners(arguments.checkpoint)
-    names = _topic_partitions(admin, arguments)
     rows: list[Found] = []
     failed: dict[str, PulsarSparkError] = {}
-    for name, answer in admin.subscriptions(names).items():
+    for name, answer in _subscriptions(admin, arguments, owned).items():
         if isinstance(answer, PulsarSparkError):
             failed[name] = answer
         else:
@@ -210,12 +209,24 @@ def _check(arguments: argparse.Namespace) -> None:
         )
 
 
+def _subscriptions(
+    admin: Admin, arguments: argparse.Namespace, owned: Iterable[str]
+) -> dict[str, list[SubscriptionStats] | PulsarSparkError]:
+    """Return the subscriptions of each topic partition and segment, or an error."""
+    if not arguments.topics:
+        return admin.subscriptions(_topic_partitions(admin, arguments))
+    answers: dict[str, list[SubscriptionStats] | PulsarSparkError] = {}
+    ordinary: dict[str, None] = {}
+    for topic in topic_names(arguments.topics):
+        if topic.is_scalable:
+            names = [*owned, *arguments.name]
+            answers |= admin.subscriptions_of_segments(topic, names)
+        else:
+            ordinary |= dict.fromkeys(admin.partitions_of(topic))
+    return answers | admin.subscriptions(ordinary)
+
+
 def _topic_partitions(admin: Admin, arguments: argparse.Namespace) -> list[str]:
-    if arguments.topics:
-        topics: dict[str, None] = {}
-        for topic in topic_names(arguments.topics):
-            topics |= dict.fromkeys(admin.partitions_of(topic))
-        return list(topics)
     if arguments.namespace:
         tenant, slash, name = arguments.namespace.partition("/")
         if not (tenant and slash and name) or "//" in arguments.namespace:

@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
         if log is not None:
             transactions = of_log(cluster, log)
         else:
-            (topic,) = topic_names([arguments.topic])
+            topic = _ordinary_topic(arguments.topic)
             transactions = of_topic(cluster, topic, least_s)
         now_s = time.time()
         transactions = [
@@ -163,6 +163,16 @@ def _txn_id(text: str) -> TxnId:
     return TxnId(int(match[1]), int(match[2]))
 
 
+def _ordinary_topic(text: str) -> TopicName:
+    (topic,) = topic_names([text])
+    if topic.is_scalable:
+        raise OptionError(
+            f"{topic} is a scalable topic, and brokers do not list the transactions of "
+            "such. Name the stream, by --idempotence-id or --checkpoint-location."
+        )
+    return topic
+
+
 def _log_topic(arguments: argparse.Namespace, cluster: Cluster) -> str | None:
     """Return the full name of the stream's log, None where a topic is meant."""
     names = (arguments.topic, arguments.idempotence_id, arguments.checkpoint_location)
@@ -171,7 +181,7 @@ def _log_topic(arguments: argparse.Namespace, cluster: Cluster) -> str | None:
             "Name a topic, or --idempotence-id, or --checkpoint-location: one of them."
         )
     if arguments.topic is not None:
-        (topic,) = topic_names([arguments.topic])
+        topic = _ordinary_topic(arguments.topic)
         is_log = arguments.log or topic.local_name.startswith(COMMIT_LOG_PREFIX)
         return topic.full_name if is_log else None
     if cluster.options.commit_topic is not None:

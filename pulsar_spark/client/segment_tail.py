@@ -2,7 +2,7 @@
 """What a sealed segment has of producers, where receipts are missing.
 
 A broker that seals a segment closes its producers, and answers nothing more, also not
-for entries that are stored. Nobody can attach to ask. So the end of the segment is
+for entries that are stored. No producer can attach to ask. So the end of the segment is
 read: its entries name their producers, and have their sequence ids. Of a topic that was
 migrated all entries are read, where a write may have begun before.
 """

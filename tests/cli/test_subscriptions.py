@@ -122,12 +122,72 @@ def test_a_checkpoint_that_cannot_be_read(
     assert all(method == "GET" for method, *_ in full.asked)
 
 
-def test_a_scalable_topic(run: Run) -> None:
-    """Its subscriptions are elsewhere."""
-    topic = "topic://public/default/t"
-    code, printed = run("subscriptions", topic, "--admin-url", "http://a")
-    assert code == 2
-    assert f"{topic} is a scalable topic" in printed
+SCALABLE = "topic://public/default/s"
+LEFT = f"spark-pulsar-{UUID}"
+
+
+@pytest.fixture
+def segments(stub: AdminStub) -> AdminStub:
+    """A migrated topic that a query reads, and of which another one has read a part."""
+    stub.answers["GET /admin/v2/scalable/public/default/s/stats"] = (
+        200,
+        {
+            "segments": {
+                "0": {"name": "persistent://public/default/t"},
+                "1": {"name": "segment://public/default/s/0000-7fff-1"},
+                "2": {"name": "segment://public/default/s/8000-ffff-2"},
+            },
+            "subscriptions": {f"{LEFT[:-1]}0": {"consumerCount": 1}, "theirs": {}},
+        },
+    )
+    left = {"msgBacklog": 4, "isDurable": True}
+    path = "GET /admin/v2/persistent/public/default/t/stats"
+    stub.answers[path] = 200, {"subscriptions": {LEFT: left}}
+    backlogs = {
+        ("0000-7fff-1", "0"): 1,
+        ("8000-ffff-2", "0"): 2,
+        ("8000-ffff-2", "e"): 7,
+    }
+    for (segment, last), count in backlogs.items():
+        path = f"/admin/v2/segments/public/default/s/{segment}/subscription"
+        stub.answers[f"GET {path}/{LEFT[:-1]}{last}/backlog"] = 200, count
+    path = "/admin/v2/segments/public/default/s/8000-ffff-2/subscription"
+    stub.answers[f"DELETE {path}/{LEFT[:-1]}e"] = 204, None
+    return stub
+
+
+def test_of_segments(segments: AdminStub, tmp_path: Path, run: Run) -> None:
+    """Those of running queries, and those that are named."""
+    command = ("subscriptions", SCALABLE, "--admin-url", segments.url, "--json")
+    code, printed = run(*command)
+    assert code == 0
+
+    def backlogs(printed: str) -> dict[tuple[str, str], tuple[int, str | None]]:
+        return {
+            (row["topicPartition"][-6:], row["subscription"][-1]): (
+                row["backlogEntries"],
+                row["outcome"],
+            )
+            for row in json.loads(printed)["subscriptions"]
+        }
+
+    running = {("7fff-1", "0"): (1, None), ("ffff-2", "0"): (2, None)}
+    migrated = {("ault/t", LEFT[-1]): (4, None)}
+    assert backlogs(printed) == running | migrated
+    named = f"{LEFT[:-1]}e"
+    end = offset({SCALABLE: {"8000-ffff-2": "7:1"}}, subscription=named)
+    folder = write_checkpoint(tmp_path / "c", {0: [end]}, 0)
+    code, printed = run(*command, "--checkpoint", folder, "--delete", "--yes")
+    assert backlogs(printed)["ffff-2", "e"] == (7, "kept: owned")
+    assert backlogs(printed)["ffff-2", "0"] == (2, "kept: connected")
+    code, printed = run(*command, "--name", named, "--delete", "--yes")
+    assert code == 0
+    assert backlogs(printed) == {("ffff-2", "e"): (7, "deleted")}
+    deleted = [path for method, path, _ in segments.asked if method == "DELETE"]
+    assert deleted[-2:] == [
+        f"/admin/v2/scalable/public/default/s/subscriptions/{named}",
+        f"/admin/v2/segments/public/default/s/8000-ffff-2/subscription/{named}",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +200,6 @@ def test_a_scalable_topic(run: Run) -> None:
         ("t", "--admin-url", "http://a", "--yes"),
         ("t", "--admin-url", "http://a", "--delete", "--yes"),
         ("t", "--admin-url", "broker:6650"),
-        ("topic://public/default/t", "--admin-url", "http://a"),
     ],
 )
 def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:

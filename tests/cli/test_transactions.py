@@ -174,6 +174,7 @@ def test_no_log(broker: ScriptedBroker, run: Run) -> None:
         (LOG, "--id", "x"),
         (LOG, "--older-than", "soon"),
         ("--idempotence-id", "a b"),
+        ("topic://public/default/t",),
     ],
 )
 def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
