@@ -730,7 +730,8 @@ class StreamWrite(_LoggedWrite):
         Raises:
             PulsarSparkError: As ``sink.exactly_once.CommitProtocol.commit`` does.
         """
-        if self._has_log:
+        # The results tell of a log: what commits has not looked the topic up.
+        if any(result.progress is not None for result in results):
             self._commit(results, tasks, batch_id)
         self._log_summary(f"micro-batch {batch_id}", results)
 
@@ -740,7 +741,8 @@ class StreamWrite(_LoggedWrite):
         As far as that is possible now: the next run ends what stays open.
         """
         self._log_summary(f"failed micro-batch {batch_id}", results)
-        if self._has_log:
+        tells_of_log = any(result.progress is not None for result in results)
+        if self._has_log or tells_of_log:
             self._abort(results, f"micro-batch {batch_id}")
 
     def _identity(self, task: Task) -> str:

@@ -786,15 +786,20 @@ def commit(
     between: Callable[[], None] = lambda: None,
     of: Task | None = None,
 ) -> TaskResult:
-    """A whole write of a task; something happens before the task runs."""
+    """A whole write of a task; something happens before the task runs.
+
+    Spark commits a micro-batch by a writer of its own, which was not prepared.
+    """
     of = of or task(0)
-    write.prepare()
     if isinstance(write, StreamWrite):
+        unprepared = copied(write)
+        write.prepare()
         write.begin_micro_batch()
         between()
         done = run(write, of, *values)
-        copied(write).commit([done], 1, of.batch_id)
+        unprepared.commit([done], 1, of.batch_id)
     else:
+        write.prepare()
         between()
         done = run(write, of, *values)
         copied(write).commit([done])
