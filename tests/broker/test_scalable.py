@@ -518,19 +518,22 @@ class TestWrites:
         assert load(spark, broker, topic=topic.name).count() == 10
 
     @pytest.mark.slow
+    @pytest.mark.parametrize("guarantee", ["exactly-once", "idempotent"])
     def test_a_copy_that_is_killed(
         self,
         spark: SparkSession,
         broker: EmbeddedBroker,
         topic: ScalableTopic,
         tmp_path: Path,
+        guarantee: str,
     ) -> None:
         """Each row once in another topic, in order by key, though both are divided."""
         rows = 20_000
         local_name = f"source-{time.monotonic_ns()}"
         with closing(ScalableTopic(broker, local_name, segments=1)) as source:
             query = Query.of_a_copy(
-                *(tmp_path / "query", broker.service_url, source.name, topic.name, 3000)
+                *(tmp_path / "query", broker.service_url, source.name, topic.name),
+                *(3000, guarantee),
             )
             with dividing(topic, 1.0), dividing(source, 1.0):
                 for turn, step in enumerate(STEPS):

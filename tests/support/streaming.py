@@ -94,9 +94,15 @@ class Query:
 
     @classmethod
     def of_a_copy(
-        cls, folder: Path, service_url: str, source: str, sink: str, rows: int
+        cls,
+        folder: Path,
+        service_url: str,
+        source: str,
+        sink: str,
+        rows: int,
+        guarantee: str = "exactly-once",
     ) -> Query:
-        """Copies a topic exactly once, so many rows in a micro-batch."""
+        """Copies a topic, so many rows in a micro-batch."""
         options = {
             "service.url": service_url,
             "topic": source,
@@ -106,7 +112,7 @@ class Query:
         into = {
             "service.url": service_url,
             "topic": sink,
-            "deliveryGuarantee": "exactly-once",
+            "deliveryGuarantee": guarantee,
         }
         return cls(folder, options, sink=into, copies=True)
 
