@@ -86,6 +86,8 @@ def run(cell: Cell, python: Path, kernel: str, arguments: list[str]) -> Result |
         shutil.copy(ROOT / name, work)
     answer = work / "result.json"
     command = [environment.python, "-m", "pytest", "tests/matrix/check_cell.py"]
+    if cell.pulsar.startswith("5."):
+        command.append("tests/matrix/check_scalable.py")
     clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [*map(str, command), "-p", "no:cacheprovider", "-q", *arguments],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pulsar_spark.testing.jars import DEFAULT_VERSION
@@ -42,6 +42,9 @@ class Cell:
         return f"Pulsar {self.pulsar}, Spark {self.spark}, Python {self.python}"
 
 
+#: How the names of scenarios begin that are about scalable topics.
+SCALABLE = "test_scalable_"
+
 CELLS = (
     Cell(DEFAULT_VERSION, "4.0.*", "3.11"),
     Cell(DEFAULT_VERSION, "4.1.*", "3.11"),
@@ -50,7 +53,7 @@ CELLS = (
     Cell(DEFAULT_VERSION, "4.2.*", "3.10"),  # the newest Spark that takes this Python
     Cell("2.10.5", OLDEST_SPARK, "3.10"),
     Cell(DEFAULT_VERSION, "4.3.*", "3.12"),
-    Cell("5.0.0-M1", "4.3.*", "3.11"),  # ordinary topics
+    Cell("5.0.0-M1", "4.3.*", "3.11"),
     Cell("4.2.4", "4.3.*", "3.13"),
     Cell(DEFAULT_VERSION, "4.3.*", "3.13"),
     Cell(DEFAULT_VERSION, "4.3.*", "3.11"),
@@ -132,7 +135,8 @@ def markdown(results: list[Result]) -> str:
         "| Pulsar | Spark | Python | kernel | scenarios | rows | lacks | run on |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for one in sorted(results, key=_by_release):
+    rows = [row for one in sorted(results, key=_by_release) for row in _rows(one)]
+    for one in rows:
         outcomes = Counter(found.outcome for found in one.found)
         outcomes["exact"] = outcomes.pop("passed", 0)
         cells = (
@@ -150,6 +154,17 @@ def markdown(results: list[Result]) -> str:
     lines += ["", "| what is lacking | what says so |", "|---|---|"]
     lines += [f"| {name} | {text} |" for name, text in sorted(lacks.items())]
     return "\n".join(lines)
+
+
+def _rows(result: Result) -> list[Result]:
+    """Return a result for each row of the table: scalable topics have their own."""
+    scalable = [one for one in result.found if one.scenario.startswith(SCALABLE)]
+    ordinary = [one for one in result.found if one not in scalable]
+    rows = [replace(result, found=tuple(ordinary))]
+    if scalable:
+        name = f"{result.pulsar}, scalable topics"
+        rows.append(replace(result, pulsar=name, found=tuple(scalable)))
+    return rows
 
 
 def _by_release(result: Result) -> tuple[list[int], ...]:

@@ -70,7 +70,10 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedBroker]:
     """The broker of this cell."""
-    with EmbeddedBroker(version=os.environ.get(BROKER, DEFAULT_VERSION)) as embedded:
+    version = os.environ.get(BROKER, DEFAULT_VERSION)
+    # As docs/scalable-topics.md says.
+    settings = {"topicFencingTimeoutSeconds": "2"} if version.startswith("5.") else {}
+    with EmbeddedBroker(version=version, settings=settings) as embedded:
         yield embedded
 
 
