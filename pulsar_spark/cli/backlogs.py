@@ -69,9 +69,9 @@ class Backlog:
 def with_new_segments(
     cluster: Cluster, read: Mapping[str, LastRead]
 ) -> dict[str, LastRead]:
-    """Return positions with those of segments that a stream has not seen yet.
+    """Add the segments that splits, merges and migrations brought since the last plan.
 
-    A stream has read nothing of these: they came by splits, merges, or a migration.
+    A stream has read nothing of these segments.
 
     Args:
         cluster: Is asked.

@@ -72,7 +72,7 @@ def last_stored_id(
 
 
 def last_stored_ids(pool: ConnectionPool, topics: Sequence[str]) -> dict[str, int]:
-    """Return the highest sequence id of each producer's whole messages, by its name.
+    """Return the last sequence id of whole messages by the name of the producer.
 
     Args:
         pool: The cluster's connections.

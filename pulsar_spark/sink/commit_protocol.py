@@ -118,7 +118,7 @@ class CommitProgress:
         return replace(self, parts=_NO_PARTS, part_rows={}, others=())
 
     def require_same_part(self, batch_id: int, partition: int, now: Tally) -> None:
-        """Check that a task may skip its rows: the same rows are visible.
+        """Compare the rows of a task with its visible rows, before the task skips them.
 
         Args:
             batch_id: The micro-batch.

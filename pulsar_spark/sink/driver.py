@@ -119,7 +119,8 @@ class _Write:
         self._probe_name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
         self._targets: dict[TopicName, list[str]] = {}
         self._coordinators = 0
-        self._migrated: list[str] = []  # topic partitions that a scalable topic was
+        # Topic partitions of the time before a migration, sealed segments now.
+        self._migrated: list[str] = []
         # Also where a scalable topic has it written in transactions.
         self._is_idempotent = options.guarantee is DeliveryGuarantee.IDEMPOTENT
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from pulsar_spark.testing.admin import Admin
     from pulsar_spark.testing.embedded_broker import EmbeddedBroker
@@ -349,6 +350,14 @@ def test_lag(
         lacks("lag of a stream", "`latestOffset` of a progress is null")
 
 
+def run_to_the_end(query: StreamingQuery) -> None:
+    """Wait for the end of a query that reads what is available."""
+    try:
+        assert query.awaitTermination(int(PATIENCE_S)), "it did not end"
+    finally:
+        query.stop()
+
+
 # -- writes ----------------------------------------------------------------------------
 
 
@@ -473,10 +482,7 @@ def test_times_and_maps_of_a_stream(
         .trigger(availableNow=True)
         .start()
     )
-    try:
-        assert query.awaitTermination(int(PATIENCE_S)), "it did not end"
-    finally:
-        query.stop()
+    run_to_the_end(query)
     where = {"service.url": service_url, "metadataColumns": "__messageProperties"}
     read = spark.read.format("pulsar").options(**where)
     plain = {"service.url": service_url, "topic": source}

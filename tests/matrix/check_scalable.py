@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.matrix.check_cell import GUARANTEES, sink_options, source_options
+from tests.matrix.check_cell import (
+    GUARANTEES,
+    run_to_the_end,
+    sink_options,
+    source_options,
+)
 from tests.support.scalable import ScalableTopic
-from tests.support.streaming import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,10 +123,7 @@ def test_scalable_stream_write(
             .trigger(availableNow=True)
             .start()
         )
-        try:
-            assert query.awaitTermination(int(PATIENCE_S)), "it did not end"
-        finally:
-            query.stop()
+        run_to_the_end(query)
         assert stored(spark, service_url, sink.name) == rows_of(first + 600)
         divide(source)
         divide(sink)
