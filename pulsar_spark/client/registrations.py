@@ -9,6 +9,11 @@ The registration is by SCALABLE_TOPIC_SUBSCRIBE, and lasts for as long as the co
 that asked, and a minute more. Each segment is read by an ordinary consumer of that
 subscription. Only the admin REST registers a subscription for good.
 
+A topic's controller takes registrations: the broker that the brokers elected. When the
+controller ends, another broker is elected, and waits a minute for the registrations
+that it does not know. Layouts name the controller, until its session in the metadata
+store ends also after it was killed.
+
 Source: PIP-460; 5.0.0-M1 and 5.0.1 by trial.
 """
 
@@ -16,10 +21,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.lookup import broker_address
+from pulsar_spark.client.lookup import TopicLookup, broker_address
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.requests import fan_out
 from pulsar_spark.errors import PulsarSparkError
@@ -42,13 +47,25 @@ class Registrations:
     Args:
         pool: The cluster's connections.
         subscription: The subscription's name.
+        patience_s: How long to go on without a single answer, in seconds; by default
+            as long as a lookup may take.
     """
 
-    def __init__(self, pool: ConnectionPool, subscription: str) -> None:
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        subscription: str,
+        *,
+        patience_s: float | None = None,
+    ) -> None:
         self._pool = pool
         self._subscription = subscription
+        self._patience_s = patience_s
+        self._lookup = TopicLookup(pool, patience_s=patience_s)
         # The consumer's id and connection, by topic.
         self._consumers: dict[str, tuple[int, Connection]] = {}
+        # The URL of the controller that has the registration, by topic.
+        self._controllers: dict[str, str] = {}
 
     def current(self, topic: str) -> int | None:
         """Return the number of the current registration at a topic, None without any.
@@ -60,37 +77,59 @@ class Registrations:
         return consumer_id if connection is not None and connection.is_open else None
 
     def add(self, layouts: Iterable[Layout]) -> None:
-        """Register the subscription at topics where no registration lasts.
+        """Register the subscription where no registration lasts.
+
+        That is also where another broker has become the topic's controller.
+
+        Args:
+            layouts: The topics, as they were seen last.
 
         Raises:
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        new = {
-            layout.topic: layout
-            for layout in layouts
-            if self.current(layout.topic) is None
-        }
+        new: dict[str, Layout] = {}
+        for layout in layouts:
+            if self.current(layout.topic) is None or self._has_moved(layout):
+                new[layout.topic] = layout
         if new:
+            refused: set[str] = set()
             ask_all(
                 new,
-                lambda topics: self._register({topic: new[topic] for topic in topics}),
-                self._pool.patience(),
+                lambda topics: self._register(topics, new, refused),
+                self._pool.patience(self._patience_s),
             )
 
+    def _has_moved(self, layout: Layout) -> bool:
+        controller = self._controller_of(layout)
+        if not controller:
+            return False
+        # Where a topic has no controller, the broker that is asked becomes that.
+        return self._controllers.setdefault(layout.topic, controller) != controller
+
     def _register(
-        self, layouts: Mapping[str, Layout]
+        self, topics: Iterable[str], layouts: dict[str, Layout], refused: set[str]
     ) -> dict[str, None | PulsarSparkError]:
-        connections = {
-            topic: self._controller(layout) for topic, layout in layouts.items()
-        }
-        ids = {topic: next(_consumer_ids) for topic in layouts}
+        """Ask the controllers once.
+
+        Args:
+            topics: The topics to register at.
+            layouts: Their layouts. Those of topics that an earlier try did not reach
+                are asked for again, and replaced.
+            refused: The topics that a try did not reach.
+        """
+        if again := refused.intersection(topics):
+            seen = self._lookup.topics(again)
+            layouts.update({t: x for t, x in seen.items() if isinstance(x, Layout)})
+        urls = {topic: self._controller_of(layouts[topic]) for topic in topics}
+        connections = {topic: self._connection(url) for topic, url in urls.items()}
+        ids = {topic: next(_consumer_ids) for topic in urls}
         answers = fan_out(
             connections,
             {
                 topic: commands.scalable_topic_subscribe(
                     topic, self._subscription, ids[topic], self._subscription
                 )
-                for topic in layouts
+                for topic in urls
             },
             self._pool.options.operation_timeout_s,
         )
@@ -98,16 +137,23 @@ class Registrations:
         for topic, answer in answers.items():
             connection = connections[topic]
             if isinstance(answer, PulsarSparkError):
+                refused.add(topic)
                 results[topic] = answer
             elif isinstance(connection, Connection):
                 self._consumers[topic] = ids[topic], connection
+                self._controllers.pop(topic, None)
+                if urls[topic]:
+                    self._controllers[topic] = urls[topic]
                 results[topic] = None
         return results
 
-    def _controller(self, layout: Layout) -> Connection | PulsarSparkError:
-        """Return a connection to the broker that manages a topic."""
-        uses_tls = self._pool.options.service_url.uses_tls
-        address = broker_address(layout.controllers[uses_tls])
+    def _controller_of(self, layout: Layout) -> str:
+        """Return the URL of the broker that manages a topic, "" where none does."""
+        return layout.controllers[self._pool.options.service_url.uses_tls]
+
+    def _connection(self, controller: str) -> Connection | PulsarSparkError:
+        """Return a connection to a controller, to any broker where there is none."""
+        address = broker_address(controller)
         try:
             return self._pool.service() if address is None else self._pool.get(address)
         except PulsarSparkError as error:

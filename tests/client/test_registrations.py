@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
@@ -11,6 +13,9 @@ from pulsar_spark.errors import BrokerError
 from pulsar_spark.wire.layout import Layout
 from tests.support.scripted_broker import ScriptedBroker, cut, refuse
 from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TOPIC = "topic://public/default/t"
 SUBSCRIBE, UNSUBSCRIBE = "SCALABLE_TOPIC_SUBSCRIBE", "SCALABLE_TOPIC_UNSUBSCRIBE"
@@ -61,6 +66,75 @@ def test_a_topic_without_a_controller(
     """Any broker is asked."""
     registrations.add([Layout(TOPIC, 0, ())])
     assert registrations.current(TOPIC) is not None
+
+
+class TestControllers:
+    @pytest.fixture
+    def other(self) -> Iterator[ScriptedBroker]:
+        """Another broker, which may become the controller."""
+        with ScriptedBroker() as broker:
+            yield broker
+
+    @pytest.mark.parametrize("is_known", [True, False])
+    def test_another_is_elected_meanwhile(
+        self,
+        scripted: ScriptedBroker,
+        other: ScriptedBroker,
+        registrations: Registrations,
+        *,
+        is_known: bool,
+    ) -> None:
+        """The layout is asked for again; without a controller, any broker is asked."""
+        refusal = refuse("UnknownError", "This broker is not the leader for topic")
+        scripted.scalable = {TOPIC: TOPIC}
+        scripted.controller = other.url if is_known else ""
+        scripted.script(SUBSCRIBE, refusal, *[] if is_known else [refusal])
+        registrations.add(layouts(scripted))
+        assert registrations.current(TOPIC) is not None
+        assert scripted.requests["SCALABLE_TOPIC_LOOKUP"] == (1 if is_known else 2)
+        assert scripted.requests[SUBSCRIBE] == (1 if is_known else 3)
+        assert other.requests[SUBSCRIBE] == is_known
+
+    def test_the_topic_disappears_meanwhile(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """The controller's last word is the error."""
+        scripted.scalable = {}
+        scripted.always(SUBSCRIBE, refuse("UnknownError", "no leader"))
+        registrations = Registrations(pool, "mine", patience_s=0.3)
+        with pytest.raises(BrokerError, match=r"no leader.*`pollTimeoutMs`"):
+            registrations.add(layouts(scripted))
+
+    def test_it_moves_while_the_old_broker_lives(
+        self,
+        scripted: ScriptedBroker,
+        other: ScriptedBroker,
+        registrations: Registrations,
+    ) -> None:
+        """The new controller is told: it would wait for a minute, and forget."""
+        registrations.add(layouts(scripted))
+        before = registrations.current(TOPIC)
+        registrations.add(layouts(other))
+        assert registrations.current(TOPIC) not in (None, before)
+        assert other.requests[SUBSCRIBE] == scripted.requests[SUBSCRIBE] == 1
+        registrations.end()
+        assert other.requests[UNSUBSCRIBE] == 1
+
+    def test_a_broker_that_was_asked_becomes_the_controller(
+        self,
+        scripted: ScriptedBroker,
+        other: ScriptedBroker,
+        registrations: Registrations,
+    ) -> None:
+        """It is the same registration, until the controller is another one."""
+        nobody = Layout(TOPIC, 0, ())
+        registrations.add([nobody])
+        number = registrations.current(TOPIC)
+        for layout in (nobody, *layouts(scripted), nobody, *layouts(scripted)):
+            registrations.add([layout])
+            assert registrations.current(TOPIC) == number
+        registrations.add(layouts(other))
+        assert registrations.current(TOPIC) != number
 
 
 def test_a_refusal(scripted: ScriptedBroker, registrations: Registrations) -> None:

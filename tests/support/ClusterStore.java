@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 import java.io.File;
+import java.lang.reflect.Method;
 import java.net.InetSocketAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -55,14 +56,18 @@ public class ClusterStore {
         String url = "zk:127.0.0.1:" + zooKeeperPort;
         ServerConfiguration bookie = new ServerConfiguration();
         bookie.loadConf(bookieConfiguration.toURI().toURL());
-        BKCluster.builder()
+        BKCluster.BKClusterConf cluster = BKCluster.builder()
                 .baseServerConfiguration(bookie)
                 .metadataServiceUri(url)
                 .numBookies(1)
-                .bkPort(bookiePort)
                 .dataDir(data.resolve("bookkeeper").toString())
-                .clearOldData(false)
-                .build();
+                .clearOldData(false);
+        for (Method method : cluster.getClass().getMethods()) {
+            if (method.getName().equals("bkPort")) { // Pulsar 5 finds a free port itself
+                method.invoke(cluster, bookiePort);
+            }
+        }
+        cluster.build();
         setUp(url, arguments[5], arguments[6], arguments[7]);
         Files.createFile(ready);
     }

@@ -32,7 +32,12 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_spark.testing.admin import Admin, AdminError
 from pulsar_spark.testing.embedded_broker import archived_classes
-from pulsar_spark.testing.jars import DEFAULT_VERSION, resolve_classpath
+from pulsar_spark.testing.jars import (
+    DEFAULT_VERSION,
+    pom_of,
+    release_of,
+    resolve_classpath,
+)
 from pulsar_spark.testing.processes import (
     LOOPBACK,
     BrokerStartError,
@@ -70,10 +75,11 @@ CLUSTER_SETTINGS: Mapping[str, str] = {
 
 
 def cluster_classpath(version: str = DEFAULT_VERSION) -> str:
-    """Resolve what brokers, ZooKeeper and the Pulsar proxy need."""
-    return os.pathsep.join(
-        (resolve_classpath(version), resolve_classpath(version, pom=POM))
-    )
+    """Resolve what brokers and ZooKeeper need, and before 5.0 the Pulsar proxy."""
+    broker = resolve_classpath(version, pom=pom_of(version))
+    if release_of(version) >= (5, 0):
+        return broker  # all jars of a release, so those of ZooKeeper are among them
+    return os.pathsep.join((broker, resolve_classpath(version, pom=POM)))
 
 
 class ClusterBroker:
@@ -213,6 +219,11 @@ class BrokerCluster:
     def service_url(self) -> str:
         """All brokers, whether they run or not."""
         return joined(one.service_url for one in self.brokers)
+
+    @property
+    def admin_url(self) -> str:
+        """The first broker that runs."""
+        return self.running[0].admin_url
 
     @property
     def tls_url(self) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from pulsar_spark.client.lookup import TopicLookup
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pulsar_spark.testing.embedded_broker import EmbeddedBroker
+    from tests.support.broker_cluster import BrokerCluster
 
 #: The release that these tests start: a preview, of 2026-06.
 PULSAR_5 = "5.0.0-M1"
@@ -29,14 +31,17 @@ class ScalableTopic:
     """A scalable topic of ``public/default``, and its segments.
 
     Args:
-        broker: Has it.
+        broker: Has it, or a cluster.
         name: Its name in the namespace.
         segments: How many to create it with; 0 where it exists.
     """
 
-    def __init__(self, broker: EmbeddedBroker, name: str, segments: int = 0) -> None:
+    def __init__(
+        self, broker: EmbeddedBroker | BrokerCluster, name: str, segments: int = 0
+    ) -> None:
         self.name = f"topic://public/default/{name}"
-        self._path = f"{broker.admin_url}/admin/v2/scalable/public/default/{name}"
+        self._broker = broker
+        self._path = f"/admin/v2/scalable/public/default/{name}"
         self._pool = ConnectionPool(
             ClientOptions(
                 service_url=parse_service_url(broker.service_url, "service.url")
@@ -47,13 +52,18 @@ class ScalableTopic:
 
     def ask(self, method: str, what: str = "") -> int:
         """Makes a call of the admin REST; returns the HTTP status."""
+        return self._ask(method, self._broker.admin_url + self._path + what)
+
+    def _ask(self, method: str, url: str) -> int:
         body = b"" if method == "POST" else None
-        request = urllib.request.Request(self._path + what, body, method=method)
+        request = urllib.request.Request(url, body, method=method)
         request.add_header("Content-Type", "application/json")
         try:
             with urllib.request.urlopen(request) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.TEMPORARY_REDIRECT:  # to the topic's controller
+                return self._ask(method, error.headers["Location"])
             return error.code
 
     def split(self, segment_id: int) -> None:
@@ -85,7 +95,8 @@ class ScalableTopic:
     @property
     def subscriptions(self) -> dict[str, Any]:
         """The registered subscriptions."""
-        with urllib.request.urlopen(f"{self._path}/stats") as answer:
+        stats = f"{self._broker.admin_url}{self._path}/stats"
+        with urllib.request.urlopen(stats) as answer:
             found: dict[str, Any] = json.load(answer)["subscriptions"]
         return found
 

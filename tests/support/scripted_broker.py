@@ -477,6 +477,8 @@ class ScriptedBroker:
         #: Scalable topics, by their names and those from before a migration; None: the
         #: broker is older.
         self.scalable: dict[str, str] | None = None
+        #: URL of the broker that manages scalable topics, "" for none.
+        self.controller = ""
         #: What each of these consists of.
         self.segments = [pb.ScalableTopicSegment(segment_id=1, hash_end=0xFFFF)]
         self.server_version = "Scripted 1.0"
@@ -914,6 +916,7 @@ class ScriptedBroker:
         if name := (self.scalable or {}).get(body.topic):
             update.resolved_topic_name = name
             update.dag.segments.extend(self.segments)
+            update.dag.controller_broker_url = self.controller
         elif body.topic.startswith("topic://"):
             update.error = _CODES["TopicNotFound"]
         else:
