@@ -50,6 +50,8 @@ pulsar_spark/options/parse.py options/test_read.py
 pulsar_spark/options/service_url.py options/test_client.py
 pulsar_spark/options/unsupported.py options/test_others.py
 pulsar_spark/options/values.py options/test_read.py
+pulsar_spark/sink/base_write.py sink/test_driver.py
+pulsar_spark/sink/logged_write.py sink/test_driver.py
 pulsar_spark/sink/tally.py sink/test_exactly_once.py
 pulsar_spark/sink/visibility.py sink/test_batch_commit.py
 pulsar_spark/source/missing/hidden.py source/read/test_range_reader.py

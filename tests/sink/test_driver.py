@@ -26,14 +26,10 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.options import parse_write_options
-from pulsar_spark.sink import driver as driver_module
+from pulsar_spark.sink import base_write
+from pulsar_spark.sink.base_write import TaskResult, summary_of
 from pulsar_spark.sink.commit_log import Committed, Opened, Prepared, load_record
-from pulsar_spark.sink.driver import (
-    BatchWrite,
-    StreamWrite,
-    TaskResult,
-    summary_of,
-)
+from pulsar_spark.sink.driver import BatchWrite, StreamWrite
 from pulsar_spark.sink.exactly_once import CommitProtocol
 from pulsar_spark.sink.task import WriteSummary
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -199,7 +195,7 @@ def test_who_commits_knows_when_the_write_began(
 ) -> None:
     """Another copy in another process does: by what the tasks tell."""
     clock = Clock()
-    monkeypatch.setattr(driver_module, "time", clock)
+    monkeypatch.setattr(base_write, "time", clock)
     write = batch_write(scripted)
     write.prepare()
     clock.now += 5

@@ -19,7 +19,7 @@ from pulsar_spark.errors import (
     OptionError,
     QueryConflictError,
 )
-from pulsar_spark.sink.driver import TaskResult
+from pulsar_spark.sink.base_write import TaskResult
 from pulsar_spark.sink.exactly_once import CommitProgress
 from pulsar_spark.sink.task import WriteSummary
 from spark_topics.client import retry
