@@ -8,6 +8,7 @@ that a thousand partitions cost a few round trips.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,6 +43,11 @@ _TLS_SCHEME = "pulsar+ssl://"
 
 #: What brokers answer that have no scalable topic of the name.
 _NO_LAYOUT = ("TopicNotFound", "NotAllowedError", "InvalidTopicName")
+
+#: What a broker says with TopicNotFound where there is no scalable topic of the name.
+#: 5.0.0-M1 has the same code for every other reason: that its session in the metadata
+#: store has ended, say.
+_NOT_FOUND = re.compile("not found|individual partition", re.IGNORECASE)
 
 
 class TopicLookup:
@@ -170,7 +176,9 @@ class TopicLookup:
             layout = _layout(name, answer, service)
             if isinstance(layout, Layout):
                 self.layouts[layout.topic] = layout
-            if layout is not None or name not in topics:
+            if not _is_final(topics.get(name)) and (
+                layout is not None or name not in topics
+            ):
                 topics[name] = layout
         return topics
 
@@ -487,8 +495,18 @@ def _layout(
         except ProtocolError as error:
             return error
     if isinstance(answer, BrokerError) and not answer.retriable:
+        is_absent = _NOT_FOUND.search(answer.server_message)
+        if answer.code == "TopicNotFound" and not is_absent:
+            return BrokerError(
+                f"{topic}: {answer.message}", code=answer.code, retriable=True
+            )
         return None if answer.code in _NO_LAYOUT else answer.about(topic)
     return answer
+
+
+def _is_final(answer: int | Layout | None | PulsarSparkError) -> bool:
+    """Return whether an answer is an error that another try would not change."""
+    return isinstance(answer, PulsarSparkError) and not answer.retriable
 
 
 def _unknown(topic: str, service: Connection | PulsarSparkError) -> PulsarSparkError:

@@ -19,6 +19,7 @@ from pulsar_spark.errors import (
     ProtocolError,
     PulsarSparkError,
     ScalableTopicError,
+    TopicNotFoundError,
     TransportError,
 )
 from pulsar_spark.options.authentication import AuthenticationOptions, Token
@@ -34,6 +35,7 @@ from tests.support.scripted_broker import (
     look_up,
     redirect,
     refuse,
+    refuse_layout,
     silence,
 )
 from tests.support.waiting import await_true, wait_until
@@ -263,6 +265,66 @@ def test_scalable_topics_and_others(
         lambda: scripted.requests["WATCH_SCALABLE_TOPICS_CLOSE"] == 1,
         "the end of the watch",
     )
+
+
+@pytest.mark.parametrize("name", [TOPIC, SCALABLE])
+def test_a_broker_that_cannot_tell(
+    scripted: ScriptedBroker, lookup: TopicLookup, name: str
+) -> None:
+    """It is asked again: a topic that was migrated would lack its new rows."""
+    scripted.scalable = {SCALABLE: SCALABLE, TOPIC: SCALABLE}
+    scripted.script(
+        "SCALABLE_TOPIC_LOOKUP",
+        refuse_layout("TopicNotFound", "KeeperErrorCode = Session expired"),
+        refuse_layout("TopicNotFound", ""),
+    )
+    assert isinstance(lookup.topics([name])[name], Layout)
+    assert scripted.requests["SCALABLE_TOPIC_LOOKUP"] == 3
+
+
+@pytest.mark.parametrize("name", [TOPIC, SCALABLE])
+def test_a_broker_that_never_can(
+    scripted: ScriptedBroker, pool: ConnectionPool, name: str
+) -> None:
+    """The error is not that there is no such topic."""
+    scripted.scalable = {}
+    scripted.always(
+        "SCALABLE_TOPIC_LOOKUP",
+        refuse_layout("TopicNotFound", "KeeperErrorCode = Session expired"),
+    )
+    with pytest.raises(BrokerError, match=f"{name}: .*Session expired") as caught:
+        TopicLookup(pool, patience_s=0.2).topics([name])
+    assert not isinstance(caught.value, TopicNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("TopicNotFound", "Cannot open a lookup for an individual partition: t"),
+        ("TopicNotFound", "Topic not found"),
+        ("NotAllowedError", "Scalable topics are disabled on this broker"),
+    ],
+)
+def test_an_ordinary_topic(
+    scripted: ScriptedBroker, lookup: TopicLookup, code: str, message: str
+) -> None:
+    """The broker says that it is no scalable topic, each release in its words."""
+    scripted.scalable = {}
+    scripted.partitions[TOPIC] = 3
+    scripted.always("SCALABLE_TOPIC_LOOKUP", refuse_layout(code, message))
+    assert lookup.topics([TOPIC]) == {TOPIC: 3}
+
+
+def test_a_refusal_is_final_whatever_the_layout(
+    scripted: ScriptedBroker, lookup: TopicLookup
+) -> None:
+    """Where the namespace is missing, no broker has a layout for the name either."""
+    scripted.scalable = {}
+    scripted.always("PARTITIONED_METADATA", refuse("AuthorizationError"))
+    scripted.always("SCALABLE_TOPIC_LOOKUP", refuse_layout("TopicNotFound", "none"))
+    with pytest.raises(BrokerError, match="AuthorizationError"):
+        lookup.topics([TOPIC])
+    assert scripted.requests["SCALABLE_TOPIC_LOOKUP"] == 1
 
 
 def test_a_scalable_topic_of_an_older_broker(

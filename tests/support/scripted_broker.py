@@ -356,6 +356,20 @@ def refuse(code: str, message: str = "scripted") -> Action:
     return action
 
 
+def refuse_layout(code: str, message: str) -> Action:
+    """Answers SCALABLE_TOPIC_LOOKUP with an error."""
+
+    def action(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        update = pb.CommandScalableTopicUpdate(
+            session_id=c.scalable_topic_lookup.session_id,
+            error=_CODES[code],
+            message=message,
+        )
+        session.send(type=_Type.SCALABLE_TOPIC_UPDATE, scalable_topic_update=update)
+
+    return action
+
+
 def look_up(**response: Any) -> Action:
     """Answers LOOKUP with these fields of a CommandLookupTopicResponse."""
 
@@ -919,6 +933,7 @@ class ScriptedBroker:
             update.dag.controller_broker_url = self.controller
         elif body.topic.startswith("topic://"):
             update.error = _CODES["TopicNotFound"]
+            update.message = f"Scalable topic not found: {body.topic}"
         else:
             update.dag.segments.add(segment_id=0, legacy_topic_name=body.topic)
         for _ in range(2):
