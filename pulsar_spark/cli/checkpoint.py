@@ -48,7 +48,7 @@ from pulsar_spark.errors import (
     QueryConflictError,
     TopicNotFoundError,
 )
-from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TopicPositions
 from pulsar_spark.options.offsets import Position, parse_offsets, parse_times
 from pulsar_spark.source.plan.ranges import assign_offsets, assign_times, start_of
 from pulsar_spark.source.stream.checkpoint import StreamOffset
@@ -547,7 +547,7 @@ def _take(group: ConsumerSet[TopicConsumer], one: Standing) -> None:
     # One of the same name that is not durable is refused where there is a durable one.
     # Where there is none, this creates none.
     passing = group.ask(
-        lambda member: member.subscribe(SubscribeRequest(name, start=EARLIEST))
+        lambda member: member.subscribe(SubscribeRequest(name, start=LATEST))
     )
     durable = [t for t, answer in passing.items() if has_durable_namesake(answer)]
     answers = {

@@ -7,7 +7,9 @@ thousand partitions cost one round trip, and not a thousand.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from pulsar_spark.client.connection import Connection
@@ -20,11 +22,17 @@ from pulsar_spark.errors import (
     PulsarSparkError,
     TransportError,
 )
-from pulsar_spark.message_id import TopicPositions
+from pulsar_spark.message_id import EARLIEST, LATEST, TopicPositions
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import ReplyT, Request, SubscribeRequest
+from pulsar_spark.wire.commands import (
+    InitialPosition,
+    ReplyT,
+    Request,
+    SubscribeRequest,
+)
 from pulsar_spark.wire.protocol import Delivery
+from pulsar_spark.wire.refusals import lacks_ledgers
 
 #: Longest wait for brokers to forget consumers, in seconds. Nothing depends on it.
 _CLOSE_TIMEOUT_S = 5.0
@@ -98,6 +106,8 @@ class ConsumerSet(Generic[C]):
     Attributes:
         members: The consumers that have not failed.
         failures: Why the others have failed; anyone who reads it clears it.
+        without_ledgers: The members that `subscribe` has put at the end of a topic
+            partition without any ledger. Brokers cannot seek there.
     """
 
     def __init__(
@@ -114,6 +124,7 @@ class ConsumerSet(Generic[C]):
         self._lookup = TopicLookup(pool)
         self.members: dict[str, C] = {}
         self.failures: dict[str, PulsarSparkError] = {}
+        self.without_ledgers: set[str] = set()
 
     def __enter__(self: _SetT) -> _SetT:
         return self
@@ -177,14 +188,75 @@ class ConsumerSet(Generic[C]):
         Returns:
             The reply to each member.
         """
+        return self._replies(
+            self.ask(request, topics, timeout_s=timeout_s, meanwhile=meanwhile)
+        )
+
+    def _replies(
+        self, answers: Mapping[str, ReplyT | PulsarSparkError]
+    ) -> dict[str, ReplyT]:
+        """Return the replies among the answers, and drop the other members."""
         replies: dict[str, ReplyT] = {}
-        answers = self.ask(request, topics, timeout_s=timeout_s, meanwhile=meanwhile)
-        for topic, reply in answers.items():
-            if isinstance(reply, PulsarSparkError):
-                self.drop(topic, reply)
+        for name, answer in answers.items():
+            if isinstance(answer, PulsarSparkError):
+                self.drop(name, answer)
             else:
-                replies[topic] = reply
+                replies[name] = answer
         return replies
+
+    def subscribe(
+        self,
+        how: Callable[[C], SubscribeRequest],
+        topics: Iterable[str] | None = None,
+    ) -> dict[str, pb.CommandSuccess]:
+        """Subscribe readers, as a step, also to topic partitions that have no ledger.
+
+        A terminated topic partition without rows has no ledger once a broker has loaded
+        it again. The broker refuses readers that begin at its beginning, see
+        ``wire.refusals.lacks_ledgers``. The end is the same place there.
+
+        Args:
+            how: Returns how a member is to subscribe.
+            topics: The members, as of ``step``.
+
+        Returns:
+            The reply to each member.
+        """
+        answers = self.ask(lambda member: member.subscribe(how(member)), topics)
+        refused = [
+            name
+            for name, answer in answers.items()
+            if lacks_ledgers(answer) and _begins(how(self.members[name]))
+        ]
+        if refused:
+            prefix = how(self.members[refused[0]]).subscription
+            empty = self.without_rows(refused, prefix)
+            self.without_ledgers.update(empty)
+            answers |= self.ask(
+                lambda member: member.subscribe(_at_end(how(member))), empty
+            )
+        return self._replies(answers)
+
+    def without_rows(self, names: Iterable[str], prefix: str) -> list[str]:
+        """Return the members whose topic partitions have no row.
+
+        Args:
+            names: The members to ask about.
+            prefix: Beginning of the names of the readers that ask.
+        """
+        topics = {name: self.members[name].topic for name in names}
+        with ConsumerSet(self._pool, TopicConsumer, waits_for_end=False) as readers:
+            readers.connect(topics.values())
+            readers.step(
+                lambda reader: reader.subscribe(
+                    SubscribeRequest(f"{prefix}-{uuid.uuid4()}", start=LATEST)
+                )
+            )
+            replies = readers.step(lambda reader: reader.get_last())
+        empty = {
+            t for t, reply in replies.items() if read_positions(reply).last is None
+        }
+        return [name for name, topic in topics.items() if topic in empty]
 
     def ask(
         self,
@@ -236,6 +308,20 @@ class ConsumerSet(Generic[C]):
         """Return what has failed since the last time."""
         failures, self.failures = self.failures, {}
         return failures
+
+
+def _begins(how: SubscribeRequest) -> bool:
+    """Return whether a reader begins at the beginning of its topic partition."""
+    if how.start is None:
+        return how.initial_position is InitialPosition.EARLIEST
+    return how.start == EARLIEST
+
+
+def _at_end(how: SubscribeRequest) -> SubscribeRequest:
+    """Return how to read from the end instead of the beginning."""
+    if how.start is None:
+        return replace(how, initial_position=InitialPosition.LATEST)
+    return replace(how, start=LATEST)
 
 
 def read_positions(reply: pb.CommandGetLastMessageIdResponse) -> TopicPositions:

@@ -208,25 +208,25 @@ class PositionLookup:
             names = {
                 topic: f"{self._prefix}-{uuid.uuid4()}" for topic in probes.members
             }
-            probes.step(
-                lambda probe: probe.subscribe(
-                    SubscribeRequest(
-                        names[probe.topic],
-                        start=starts[probe.topic],
-                        read_compacted=self._read_compacted,
-                    )
-                ),
+            probes.subscribe(
+                lambda probe: SubscribeRequest(
+                    names[probe.topic],
+                    start=starts[probe.topic],
+                    read_compacted=self._read_compacted,
+                )
             )
             if seek is not None:
-                probes.step(lambda probe: probe.seek(seek.times_ms[probe.topic]))
+                sought = probes.members.keys() - probes.without_ledgers
+                probes.step(
+                    lambda probe: probe.seek(seek.times_ms[probe.topic]), sought
+                )
                 # The broker closes a reader that has sought but keeps its place for who
                 # subscribes by the same name without saying where to start.
-                probes.step(
-                    lambda probe: probe.subscribe(
-                        SubscribeRequest(
-                            names[probe.topic], initial_position=seek.initial_position
-                        )
+                probes.subscribe(
+                    lambda probe: SubscribeRequest(
+                        names[probe.topic], initial_position=seek.initial_position
                     ),
+                    sought,
                 )
             last = probes.step(lambda probe: probe.get_last(), timeout_s=self._answer_s)
         answers: _Answers = {

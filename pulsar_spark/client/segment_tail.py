@@ -144,10 +144,8 @@ def _read_once(
     start = EARLIEST if after is None else MessageId(*after.position)
     with ConsumerSet(pool, _Tail, waits_for_end=False) as readers:
         readers.connect(ends)
-        readers.step(
-            lambda reader: reader.subscribe(
-                SubscribeRequest(f"{_PREFIX}-{uuid.uuid4()}", start=start)
-            )
+        readers.subscribe(
+            lambda _: SubscribeRequest(f"{_PREFIX}-{uuid.uuid4()}", start=start)
         )
         answers |= readers.take_failures()
         tails = dict(readers.members)

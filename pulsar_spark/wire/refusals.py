@@ -23,6 +23,24 @@ def has_durable_namesake(answer: object) -> bool:
     return _sentence(answer, "NotAllowedError").startswith("Durable")
 
 
+def lacks_ledgers(answer: object) -> bool:
+    """Return whether the answer to SUBSCRIBE is that of a topic without any ledger.
+
+    Such a topic has no row, and was terminated before a broker loaded it again. Brokers
+    of 2.10.5, 4.0.7 and 5.0.0-M1 refuse who subscribes at its beginning, and give no
+    reason. They do not answer any more to the name of a durable subscription that was
+    refused so.
+
+    Args:
+        answer: To SUBSCRIBE: a reply or an error.
+    """
+    return (
+        isinstance(answer, BrokerError)
+        and answer.code == "UnknownError"
+        and not answer.server_message
+    )
+
+
 def has_passing_namesake(answer: object) -> bool:
     """Return whether SUBSCRIBE failed because a non-durable one has the name.
 

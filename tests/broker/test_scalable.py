@@ -25,6 +25,7 @@ from pulsar_spark.message_id import MessageId
 from pulsar_spark.options.client import ClientOptions
 from pulsar_spark.options.service_url import parse_service_url
 from pulsar_spark.sink.visibility import Visibility, find_out
+from pulsar_spark.testing.admin import Admin
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.wire.commands import TxnAction
 from tests.support import official
@@ -284,6 +285,31 @@ class TestStreams:
             assert max(batches["b"] | batches["c"]) < min(batches["d"])
         else:
             assert set().union(*batches.values()) == {0}
+
+    def test_sealed_segments_without_rows(
+        self,
+        spark: SparkSession,
+        broker: EmbeddedBroker,
+        topic: ScalableTopic,
+        copy: Copy,
+    ) -> None:
+        """Reads and streams pass them, when the broker has loaded them again."""
+        admin = Admin(broker.admin_url)
+        for number, prefix in enumerate("ab", 1):
+            empty = topic.layout.active[-1].segment_id
+            topic.split(empty)
+            topic.put(empty + 1, numbered(prefix))
+            admin.unload_namespace("public/default")
+            # What the stream has acknowledged may be gone.
+            rows = values(load(spark, broker, topic=topic.name))
+            assert rows[-5:] == numbered(prefix)
+            copy.run_to_the_end()
+            assert len(copy.rows) == 5 * number
+        with copy.running() as query:
+            topic.split(topic.layout.active[-1].segment_id)
+            topic.put(topic.layout.active[-1].segment_id, numbered("c"))
+            admin.unload_namespace("public/default")
+            copy.await_rows(query, 15)
 
     def test_nothing_is_left_out_by_a_restart(
         self, topic: ScalableTopic, copy: Copy
@@ -811,6 +837,32 @@ class TestMigration:
         if partitions:
             with pytest.raises(PySparkException, match="Name the whole topic"):
                 load(spark, broker, topic=f"{old_name}-partition-1").count()
+
+    def test_partitions_without_rows(
+        self, spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+    ) -> None:
+        """They are passed, when the broker has loaded the old topic again."""
+        local_name = f"moved-{time.monotonic_ns()}"
+        name = f"persistent://public/default/{local_name}"
+        path = f"/admin/v2/persistent/public/default/{local_name}/partitions"
+        put_json(broker, path, 3)
+        official.produce(broker.service_url, f"{name}-partition-1", [b"0", b"1"])
+        with closing(ScalableTopic(broker, local_name)) as topic:
+            assert topic.ask("POST", "/migrate") == 204
+            Admin(broker.admin_url).unload_namespace("public/default")
+            write(
+                spark,
+                broker,
+                name,
+                5,
+                deliveryGuarantee="idempotent",
+                idempotenceId=local_name,
+            )
+            assert load(spark, broker, topic=name).count() == 7
+            copy = Copy(spark, broker, tmp_path, name)
+            copy.run_to_the_end()
+            copy.run_to_the_end()  # what is sealed has its children in the second
+            assert len(copy.rows) == 7
 
     def test_idempotent_writes_from_before(
         self, spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path

@@ -748,10 +748,18 @@ def test_terminated(
 
 
 def test_terminated_empty(service_url: str, admin: Admin, topic: str) -> None:
-    """A topic that ended before its first row has none."""
+    """A topic that ended before its first row has none, also when loaded again."""
     admin.create_topic(topic)
     admin.terminate(topic)
-    assert reading.plan(service_url, {"topic": topic}) == []
+    for _ in range(2):
+        for options in (
+            {},
+            COMPACTED,
+            {"startingTime": "2024-01-01"},
+            {"endingTime": "2024-01-01"},
+        ):
+            assert reading.plan(service_url, {"topic": topic, **options}) == []
+        admin.unload(topic)
 
 
 def test_empty(service_url: str, admin: Admin, topic: str) -> None:

@@ -758,6 +758,41 @@ def test_partitions_that_nobody_wrote_to(
     assert {name: one.sink.numbers[name] for name in unborn} == numbered(unborn, 1, 4)
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"startingOffsets": "earliest"},
+        {"startingOffsets": "latest"},
+        {"startingTime": "2024-01-01"},
+    ],
+    ids=lambda start: " ".join(start.values()),
+)
+@pytest.mark.parametrize("acknowledges", ["true", "false"])
+def test_partitions_that_ended_without_rows(
+    stream: Callable[..., Stream],
+    admin: Admin,
+    service_url: str,
+    topic: str,
+    start: dict[str, str],
+    acknowledges: str,
+) -> None:
+    """The others are read, when brokers have loaded the topic again, and later."""
+    admin.create_partitioned(topic, 3)
+    names = partitions_of(topic, 3)
+    publish(service_url, names[:1], 0, 5)
+    for name in names[1:]:
+        admin.terminate(name)
+        admin.unload(name)
+    one = stream(topic=topic, ackOnCommit=acknowledges, **start)
+    read = one.run()
+    publish(service_url, names[:1], 5, 10)
+    admin.unload(names[1])
+    assert sum(read + one.run()) == (5 if "latest" in start.values() else 10)
+    assert one.run() == []
+    expected = [[0, 0, 0]] if acknowledges == "true" else []
+    assert list(backlogs(admin, names).values()) == expected
+
+
 def test_a_partition_that_is_only_a_number(
     stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
 ) -> None:

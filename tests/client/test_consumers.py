@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
+from pulsar_spark.client.consumers import (
+    ConsumerSet,
+    TopicConsumer,
+    read_positions,
+)
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import BrokerError, TopicNotFoundError, TransportError
+from pulsar_spark.message_id import EARLIEST
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import Request, SubscribeRequest
+from pulsar_spark.wire.commands import InitialPosition, Request, SubscribeRequest
 from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
@@ -234,3 +239,49 @@ def test_closing_does_not_depend_on_an_answer(
     impatient.close()
     assert impatient.members == {}
     assert impatient.take_failures() == {}
+
+
+class TestWithoutLedgers:
+    """A terminated topic partition without rows, loaded again."""
+
+    @pytest.fixture(autouse=True)
+    def _empty(self, scripted: ScriptedBroker, group: Group) -> None:
+        scripted.topics[TOPICS[1]].clear()
+        scripted.without_ledgers.add(TOPICS[1])
+        group.connect(TOPICS)
+
+    @pytest.mark.parametrize(
+        "how",
+        [
+            SubscribeRequest("s", start=EARLIEST),
+            SubscribeRequest("s", initial_position=InitialPosition.EARLIEST),
+        ],
+    )
+    def test_readers_are_at_its_end(self, group: Group, how: SubscribeRequest) -> None:
+        """Those of others are at the beginning."""
+        assert sorted(group.subscribe(lambda _: how)) == TOPICS
+        replies = group.step(last)
+        assert [read_positions(replies[topic]).is_empty for topic in TOPICS] == [
+            False,
+            True,
+            False,
+        ]
+
+    def test_only_if_there_is_no_row(
+        self, scripted: ScriptedBroker, group: Group
+    ) -> None:
+        """A refusal without a reason may have another cause: no row is left out."""
+        scripted.append(TOPICS[1], single(b"b"))
+        how = SubscribeRequest("s", start=EARLIEST)
+        assert sorted(group.subscribe(lambda _: how)) == [TOPICS[0], TOPICS[2]]
+        error = group.take_failures()[TOPICS[1]]
+        assert isinstance(error, BrokerError)
+        assert error.retriable
+
+    def test_other_refusals(self, scripted: ScriptedBroker, group: Group) -> None:
+        """They are errors, and nobody subscribes at the end."""
+        scripted.script("SUBSCRIBE", refuse("UnknownError", "a reason"))
+        how = SubscribeRequest("s", start=EARLIEST)
+        group.subscribe(lambda _: how, [TOPICS[0]])
+        assert list(group.take_failures()) == [TOPICS[0]]
+        assert scripted.requests["SUBSCRIBE"] == 1

@@ -92,6 +92,23 @@ def test_by_time(scripted: ScriptedBroker, positions: PositionLookup) -> None:
     wait_until(lambda: scripted.consumers == [])
 
 
+def test_a_topic_without_ledgers(
+    scripted: ScriptedBroker, positions: PositionLookup
+) -> None:
+    """It is empty, whatever is asked; brokers would cut the connection at a seek."""
+    other = TOPIC + "-other"
+    scripted.add_topic(TOPIC)
+    scripted.add_topic(other, [single(b"a", publish_time=5)])
+    scripted.without_ledgers.add(TOPIC)
+    for answers in (
+        positions.from_message_ids({TOPIC: EARLIEST, other: EARLIEST}),
+        positions.from_times({TOPIC: 3, other: 3}),
+    ):
+        assert answers[TOPIC].is_empty
+        assert answers[other].first == MessageId(LEDGER, 0)
+    assert scripted.requests["SEEK"] == 2
+
+
 def test_a_busy_broker_is_asked_again(
     scripted: ScriptedBroker, positions: PositionLookup
 ) -> None:

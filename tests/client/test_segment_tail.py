@@ -15,7 +15,13 @@ from pulsar_spark.client.segment_tail import (
 )
 from pulsar_spark.errors import ReadTimeoutError, TopicNotFoundError
 from pulsar_spark.message_id import MessageId
-from tests.support.scripted_broker import LEDGER, ScriptedBroker, StoredFrame, single
+from tests.support.scripted_broker import (
+    LEDGER,
+    ScriptedBroker,
+    StoredFrame,
+    silence,
+    single,
+)
 
 if TYPE_CHECKING:
     from pulsar_spark.client.pool import ConnectionPool
@@ -106,6 +112,7 @@ def test_all_producers(
     ids = last_stored_ids(pool, [SEGMENT, other])
     assert ids == {"mine": 7, "other": 10, "third": 0}
     monkeypatch.setattr(segment_tail, "_WHOLE_S", 0.0)
+    scripted.always("FLOW", silence)
     with pytest.raises(ReadTimeoutError, match="which producers have written"):
         last_stored_ids(pool, [SEGMENT, other])
     with pytest.raises(TopicNotFoundError):

@@ -42,7 +42,7 @@ from functools import partial
 from typing import Any
 
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
-from pulsar_spark.message_id import TxnId
+from pulsar_spark.message_id import EARLIEST, TxnId
 from pulsar_spark.options import ClientOptions, ServiceUrl
 from pulsar_spark.schemas.info import (
     SchemaInfo,
@@ -515,6 +515,11 @@ class ScriptedBroker:
         self.creates_topics = True
         #: Topic partitions that take no more producers, and the code of the refusal.
         self.terminated: dict[str, str] = {}
+        #: Topics that were terminated without rows, and loaded again: they cannot be
+        #: subscribed to at their beginning.
+        self.without_ledgers: set[str] = set()
+        # Topics, and names of durable subscriptions that were refused there so.
+        self._unanswered: set[tuple[str, str]] = set()
         self.topic_epochs: Counter[str] = Counter()
         self.budgets: deque[int] = deque()
         self.schemas: dict[str, list[SchemaInfo]] = {}
@@ -1028,8 +1033,13 @@ class ScriptedBroker:
         session.send(type=_Type.GET_SCHEMA_RESPONSE, getSchemaResponse=answer)
 
     def _on_subscribe(self, session: Session, body: pb.CommandSubscribe) -> None:
+        key = body.topic, body.subscription
+        if key in self._unanswered:
+            return
         with self._lock:
             subscription = self._subscription(body)
+            if body.durable and subscription == _NO_LEDGERS:
+                self._unanswered.add(key)
             if not isinstance(subscription, tuple):
                 entries = self.topics[body.topic]
                 mark_delete = subscription.mark_delete
@@ -1043,6 +1053,15 @@ class ScriptedBroker:
         else:
             _send_success(session, body.request_id)
 
+    def _lacks_ledgers(self, body: pb.CommandSubscribe) -> bool:
+        """Whether a topic without a ledger is subscribed to at its beginning."""
+        if body.topic not in self.without_ledgers:
+            return False
+        if body.HasField("start_message_id"):
+            start = commands.from_message_id_data(body.start_message_id)
+            return start.position == EARLIEST.position
+        return bool(body.initialPosition)
+
     def _subscription(
         self, body: pb.CommandSubscribe
     ) -> Subscription | tuple[str, ...]:
@@ -1052,6 +1071,8 @@ class ScriptedBroker:
             return ("TopicNotFound",)
         key = body.topic, body.subscription
         subscription = self.subscriptions.get(key)
+        if subscription is None and self._lacks_ledgers(body):
+            return _NO_LEDGERS
         if subscription is None or not (subscription.durable or body.durable):
             if body.subscription in self._places:
                 start = self._places.pop(body.subscription)
@@ -1186,6 +1207,9 @@ class ScriptedBroker:
     def _on_seek(self, session: Session, body: pb.CommandSeek) -> None:
         consumer = session.consumers.pop(body.consumer_id)
         self._release(consumer)
+        if consumer.topic in self.without_ledgers:
+            session.cut()
+            return
         time_ms = body.message_publish_time
         self._places[consumer.subscription.name] = _first(
             self.topics[consumer.topic],
@@ -1474,6 +1498,10 @@ def _send_receipt(
         highest_sequence_id=2**64 - 1,
     )
     session.send(type=_Type.SEND_RECEIPT, send_receipt=receipt)
+
+
+#: The refusal of a topic without a ledger: code and message.
+_NO_LEDGERS = "UnknownError", ""
 
 
 def _send_error(

@@ -621,6 +621,7 @@ class PulsarCluster:
             how,
             is_new=is_made_up,
             must_exist=must_exist,
+            may_lack_ledgers=lambda name: name not in self._ends,
             patience_s=options.poll_timeout_s,
             guard=self._guard,
         )

@@ -46,6 +46,7 @@ from pulsar_spark.wire.refusals import (
     has_durable_namesake,
     has_passing_namesake,
     is_of_another_type,
+    lacks_ledgers,
 )
 from spark_topics.client.retry import ask_all
 from spark_topics.source.stream.admission import EntrySize
@@ -121,6 +122,9 @@ class Subscription:
             protects nothing, and has no properties, but is otherwise as good.
         is_new: Whether the name cannot have been used before.
         must_exist: Whether a missing subscription is an error.
+        may_lack_ledgers: Returns whether a topic partition may be empty, where a
+            durable subscription must not begin at the beginning: see
+            ``wire.refusals.lacks_ledgers``.
         patience_s: Longest time without any answer from the cluster.
         guard: Says how far may be acknowledged; None for all that was read. Only
             durable ones ask it.
@@ -133,6 +137,7 @@ class Subscription:
         *,
         is_new: bool,
         must_exist: bool = False,
+        may_lack_ledgers: Callable[[str], bool] = lambda _: False,
         patience_s: float,
         guard: ChunkGuard | None = None,
     ) -> None:
@@ -142,6 +147,8 @@ class Subscription:
         self._durable = how.durable
         self._is_new = is_new
         self._must_exist = must_exist
+        self._may_lack_ledgers = may_lack_ledgers
+        self._without_ledgers: set[str] = set()
         self._patience_s = patience_s
         self._guard = guard
         self._lookup = TopicLookup(pool, patience_s=patience_s)
@@ -427,20 +434,24 @@ class Subscription:
             return
         self._group.connect(topics)
         if not self._durable:
-            self._group.step(
-                lambda member: member.subscribe(
-                    replace(
-                        self._how,
-                        start=read[member.topic].next(),
-                        subscription_properties=(),
-                        replicate_subscription_state=False,
-                    )
+            self._group.subscribe(
+                lambda member: replace(
+                    self._how,
+                    start=read[member.topic].next(),
+                    subscription_properties=(),
+                    replicate_subscription_state=False,
                 ),
                 topics,
             )
             return
         # A name made up for this query cannot exist where it has not subscribed.
-        doubtful = [t for t in topics if not self._is_new or t in self._created]
+        doubtful = [
+            topic
+            for topic in topics
+            if not self._is_new
+            or topic in self._created
+            or self._may_lack_ledgers(topic)
+        ]
         absent = self._find_absent(doubtful)
         made = {*topics} - {*doubtful} | {*absent}
         self._created |= made
@@ -451,10 +462,11 @@ class Subscription:
 
     def _subscribe_durable(self, topics: list[str]) -> None:
         self._subscribed.update(topics)
+        # Protects all until the acknowledgement that follows: never too little.
+        protecting = replace(self._how, initial_position=InitialPosition.EARLIEST)
         self._group.step(
-            # Protects all until the acknowledgement that follows: never too little.
             lambda member: member.subscribe(
-                replace(self._how, initial_position=InitialPosition.EARLIEST)
+                self._how if member.topic in self._without_ledgers else protecting
             ),
             topics,
         )
@@ -467,19 +479,21 @@ class Subscription:
         """
         if not topics:
             return []
-        replies = self._group.ask(self._ask_existing, topics)
         absent = []
-        for topic, reply in replies.items():
-            if has_durable_namesake(reply):
-                continue
-            if isinstance(reply, PulsarSparkError):
-                self._group.drop(topic, reply)
+        refused = []
+        for topic, reply in self._group.ask(self._ask_existing, topics).items():
+            if lacks_ledgers(reply):
+                refused.append(topic)
+            elif isinstance(reply, PulsarSparkError):
+                if not has_durable_namesake(reply):
+                    self._group.drop(topic, reply)
             else:
                 absent.append(topic)
         if absent:
             absent = list(self._group.step(lambda member: member.close(), absent))
             # Brokers answer before they have forgotten the name.
             time.sleep(_FORGET_S)
+        absent += self._find_without_ledgers(refused)
         if self._must_exist:
             for topic in absent:
                 missing = OptionError(
@@ -489,6 +503,17 @@ class Subscription:
                 )
                 self._group.drop(topic, missing)
         return absent
+
+    def _find_without_ledgers(self, topics: list[str]) -> list[str]:
+        """Return the topic partitions that have no ledger; drop the others."""
+        if not topics:
+            return []
+        empty = self._group.without_rows(topics, self.subscription)
+        self._without_ledgers.update(empty)
+        for topic in {*topics} - {*empty}:
+            again = AskAgainError("The broker gave no reason for a refusal.")
+            self._group.drop(topic, again)
+        return empty
 
     def _check_durable(self, topics: list[str]) -> None:
         """Drop consumers whose subscription is not durable, to be made again.
@@ -507,7 +532,7 @@ class Subscription:
                     self._group.drop(topic, again)
 
     def _ask_existing(self, consumer: TopicConsumer) -> Request[pb.CommandSuccess]:
-        return consumer.subscribe(SubscribeRequest(self.subscription))
+        return consumer.subscribe(SubscribeRequest(self.subscription, start=EARLIEST))
 
     # -- acknowledgements --------------------------------------------------------------
 

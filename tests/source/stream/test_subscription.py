@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.errors import BrokerError, OptionError, TopicMigratedError
+from pulsar_spark.errors import (
+    BrokerError,
+    OptionError,
+    TopicMigratedError,
+)
 from pulsar_spark.source.stream import subscription as module
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.subscription import CursorStatus, Subscription
@@ -1038,3 +1042,66 @@ def _migrated_one(topic: str) -> Action:
         (migrated("pulsar://green:6650") if is_it else usual)(broker, session, c)
 
     return action
+
+
+class TestWithoutLedgers:
+    """A terminated topic partition without rows, loaded again.
+
+    A durable subscription that was refused there has no answer any more.
+    """
+
+    @pytest.fixture(autouse=True)
+    def _empty(self, scripted: ScriptedBroker, topic: str) -> None:
+        scripted.topics[topic].clear()
+        scripted.without_ledgers.add(topic)
+
+    @pytest.mark.parametrize("is_new", [True, False])
+    def test_it_begins_at_the_end(
+        self,
+        scripted: ScriptedBroker,
+        make: Callable[..., Subscription],
+        *,
+        is_new: bool,
+    ) -> None:
+        """The query is the same before and after a restart."""
+        cursors = make(is_new=is_new, may_lack_ledgers=lambda _: True)
+        assert visit(cursors, NOTHING_READ).last is None
+        assert scripted.subscriptions[TOPIC, NAME].durable
+        again = make()
+        cursors.close()
+        assert visit(again, NOTHING_READ).last is None
+
+    def test_where_it_may_have_rows(
+        self, scripted: ScriptedBroker, make: Callable[..., Subscription]
+    ) -> None:
+        """The subscription would not protect these: it is asked again."""
+        scripted.append(TOPIC, single(b"a"))
+
+        def load(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+            broker.without_ledgers.clear()
+            usual(broker, session, c)
+
+        scripted.script("SUBSCRIBE", usual, usual, load)
+        assert visit(make(), NOTHING_READ).last is not None
+        kept = scripted.subscriptions[TOPIC, NAME]
+        assert kept.durable
+        assert kept.mark_delete < (LEDGER, 0)
+
+    def test_a_subscription_that_is_there(
+        self, scripted: ScriptedBroker, make: Callable[..., Subscription]
+    ) -> None:
+        """It was made before the broker loaded the topic partition again."""
+        scripted.without_ledgers.clear()
+        make_first = make()
+        visit(make_first, NOTHING_READ)
+        make_first.close()
+        scripted.without_ledgers.add(TOPIC)
+        assert visit(make(), NOTHING_READ).last is None
+
+    def test_topics_with_rows_cost_no_question(
+        self, scripted: ScriptedBroker, make: Callable[..., Subscription]
+    ) -> None:
+        """A new query asks nothing where rows were seen."""
+        scripted.without_ledgers.clear()
+        visit(make(is_new=True, may_lack_ledgers=lambda _: False), NOTHING_READ)
+        assert scripted.requests["SUBSCRIBE"] == 1
