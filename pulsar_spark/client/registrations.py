@@ -34,6 +34,10 @@ from spark_topics.client.retry import ask_all
 
 logger = logging.getLogger("pulsar_spark.client")
 
+#: How long a controller is waited for, in seconds: for as long as it takes to elect
+#: another one where brokers were told to end.
+_PATIENCE_S = 10.0
+
 #: How long the end of a registration may wait for the broker's word, in seconds.
 _END_TIMEOUT_S = 5.0
 
@@ -47,21 +51,14 @@ class Registrations:
     Args:
         pool: The cluster's connections.
         subscription: The subscription's name.
-        patience_s: How long to go on without a single answer, in seconds; by default
-            as long as a lookup may take.
     """
 
-    def __init__(
-        self,
-        pool: ConnectionPool,
-        subscription: str,
-        *,
-        patience_s: float | None = None,
-    ) -> None:
+    def __init__(self, pool: ConnectionPool, subscription: str) -> None:
         self._pool = pool
         self._subscription = subscription
-        self._patience_s = patience_s
-        self._lookup = TopicLookup(pool, patience_s=patience_s)
+        self._lookup = TopicLookup(pool)
+        # Topics whose controllers take no registration now.
+        self._missing: set[str] = set()
         # The consumer's id and connection, by topic.
         self._consumers: dict[str, tuple[int, Connection]] = {}
         # The URL of the controller that has the registration, by topic.
@@ -79,25 +76,48 @@ class Registrations:
     def add(self, layouts: Iterable[Layout]) -> None:
         """Register the subscription where no registration lasts.
 
-        That is also where another broker has become the topic's controller.
+        That is also where another broker has become the topic's controller. Where no
+        controller takes the registration for some time, a warning says so, and each
+        further call tries once: who goes on reads rows before they can be deleted.
 
         Args:
             layouts: The topics, as they were seen last.
 
         Raises:
-            PulsarSparkError: The cluster does not answer, or refuses.
+            PulsarSparkError: The cluster refuses for good.
         """
         new: dict[str, Layout] = {}
         for layout in layouts:
             if self.current(layout.topic) is None or self._has_moved(layout):
                 new[layout.topic] = layout
-        if new:
-            refused: set[str] = set()
+        if not new:
+            return
+        refused: set[str] = set()
+        patience_s = 0.0 if new.keys() <= self._missing else _PATIENCE_S
+        try:
             ask_all(
                 new,
                 lambda topics: self._register(topics, new, refused),
-                self._pool.patience(self._patience_s),
+                self._pool.retry(patience_s),
             )
+        except PulsarSparkError as error:
+            if not error.retriable:
+                raise
+            self._tell_missing(new, error)
+
+    def _tell_missing(self, topics: Iterable[str], error: PulsarSparkError) -> None:
+        """Warn of topics without a registration, each once until there is one."""
+        missing = {topic for topic in topics if self.current(topic) is None}
+        for topic in sorted(missing - self._missing):
+            logger.warning(
+                "The subscription %s is not registered at %s: %s Until that is so, "
+                "brokers may delete sealed segments that were not read, unless "
+                "retention keeps these. It is tried again at each plan.",
+                self._subscription,
+                topic,
+                error,
+            )
+        self._missing = missing
 
     def _has_moved(self, layout: Layout) -> bool:
         controller = self._controller_of(layout)
@@ -141,6 +161,7 @@ class Registrations:
                 results[topic] = answer
             elif isinstance(connection, Connection):
                 self._consumers[topic] = ids[topic], connection
+                self._missing.discard(topic)
                 self._controllers.pop(topic, None)
                 if urls[topic]:
                     self._controllers[topic] = urls[topic]

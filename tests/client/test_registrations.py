@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pulsar_spark.client import registrations as module
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.registrations import Registrations
 from pulsar_spark.errors import BrokerError
 from pulsar_spark.wire.layout import Layout
-from tests.support.scripted_broker import ScriptedBroker, cut, refuse
+from tests.support.scripted_broker import ScriptedBroker, cut, refuse, usual
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -95,15 +96,29 @@ class TestControllers:
         assert scripted.requests[SUBSCRIBE] == (1 if is_known else 3)
         assert other.requests[SUBSCRIBE] == is_known
 
-    def test_the_topic_disappears_meanwhile(
-        self, scripted: ScriptedBroker, pool: ConnectionPool
+    def test_there_is_none_for_long(
+        self,
+        scripted: ScriptedBroker,
+        registrations: Registrations,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """The controller's last word is the error."""
+        """A warning, once; each further call tries once, until it is registered."""
+        monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
         scripted.scalable = {}
         scripted.always(SUBSCRIBE, refuse("UnknownError", "no leader"))
-        registrations = Registrations(pool, "mine", patience_s=0.3)
-        with pytest.raises(BrokerError, match=r"no leader.*`pollTimeoutMs`"):
-            registrations.add(layouts(scripted))
+        registrations.add(layouts(scripted))
+        assert registrations.current(TOPIC) is None
+        (record,) = caplog.records
+        assert f"mine is not registered at {TOPIC}: " in record.getMessage()
+        assert "no leader" in record.getMessage()
+        tries = scripted.requests[SUBSCRIBE]
+        registrations.add(layouts(scripted))
+        assert scripted.requests[SUBSCRIBE] == tries + 1
+        scripted.always(SUBSCRIBE, usual)
+        registrations.add(layouts(scripted))
+        assert registrations.current(TOPIC) is not None
+        assert len(caplog.records) == 1
 
     def test_it_moves_while_the_old_broker_lives(
         self,

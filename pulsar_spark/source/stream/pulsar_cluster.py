@@ -327,9 +327,7 @@ class PulsarCluster:
             if self._consumers is not None:
                 self._consumers.close()
             self._consumers = self._subscription(name, durable=True)
-            self._registrations = Registrations(
-                self._pool, name, patience_s=self._options.patience_s
-            )
+            self._registrations = Registrations(self._pool, name)
             if self._options.delete_subscription_on_stop and name != self._made_up:
                 self._consumers.may_be_on(filter(self.is_wanted, offset.last_read))
         return True
