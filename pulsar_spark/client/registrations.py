@@ -88,7 +88,9 @@ class Registrations:
         """
         new: dict[str, Layout] = {}
         for layout in layouts:
-            if self.current(layout.topic) is None or self._has_moved(layout):
+            if self._has_moved(layout):
+                self._consumers.pop(layout.topic, None)
+            if self.current(layout.topic) is None:
                 new[layout.topic] = layout
         if not new:
             return

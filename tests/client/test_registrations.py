@@ -135,6 +135,29 @@ class TestControllers:
         registrations.end()
         assert other.requests[UNSUBSCRIBE] == 1
 
+    def test_it_moves_to_a_broker_that_does_not_know_of_it(
+        self,
+        scripted: ScriptedBroker,
+        other: ScriptedBroker,
+        registrations: Registrations,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Nothing is protected then, which is told; no further plan waits for it."""
+        monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+        scripted.scalable = {TOPIC: TOPIC}
+        scripted.controller = other.url
+        registrations.add(layouts(scripted))
+        other.always(SUBSCRIBE, refuse("UnknownError", "no leader"))
+        registrations.add(layouts(other))
+        assert registrations.current(TOPIC) is None
+        tries = other.requests[SUBSCRIBE]
+        registrations.add(layouts(other))
+        assert other.requests[SUBSCRIBE] == tries + 1
+        assert len(caplog.records) == 1
+        registrations.add(layouts(scripted))
+        assert registrations.current(TOPIC) is not None
+
     def test_a_broker_that_was_asked_becomes_the_controller(
         self,
         scripted: ScriptedBroker,
