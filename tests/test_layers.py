@@ -168,6 +168,27 @@ SHARED = {
     "__init__": Layer(),
 }
 
+#: The driver's part of writes.
+_WRITE = Layer(
+    (
+        "errors",
+        "encryption",
+        "message_id",
+        "topics",
+        "columns",
+        "system",
+        "statistics",
+        "options",
+        "schemas",
+        "wire",
+        "client",
+        "arrow",
+        "sink",
+    ),
+    ("pyarrow",),
+    _NETWORK,
+)
+
 #: Pulsar's package, likewise. The longest name that fits a module is its row.
 LAYERS = {
     "_version": Layer((), (), _NETWORK + _CLOCK),
@@ -545,63 +566,9 @@ LAYERS = {
         ("pyarrow",),
         _NETWORK,
     ),
-    "sink.base_write": Layer(
-        (
-            "errors",
-            "encryption",
-            "message_id",
-            "topics",
-            "columns",
-            "system",
-            "statistics",
-            "options",
-            "schemas",
-            "wire",
-            "client",
-            "arrow",
-            "sink",
-        ),
-        ("pyarrow",),
-        _NETWORK,
-    ),
-    "sink.logged_write": Layer(
-        (
-            "errors",
-            "encryption",
-            "message_id",
-            "topics",
-            "columns",
-            "system",
-            "statistics",
-            "options",
-            "schemas",
-            "wire",
-            "client",
-            "arrow",
-            "sink",
-        ),
-        ("pyarrow",),
-        _NETWORK,
-    ),
-    "sink.driver": Layer(
-        (
-            "errors",
-            "encryption",
-            "message_id",
-            "topics",
-            "columns",
-            "system",
-            "statistics",
-            "options",
-            "schemas",
-            "wire",
-            "client",
-            "arrow",
-            "sink",
-        ),
-        ("pyarrow",),
-        _NETWORK,
-    ),
+    "sink.base_write": _WRITE,
+    "sink.logged_write": _WRITE,
+    "sink.driver": _WRITE,
     # Spark's interfaces, and nothing but adaptation to them.
     "spark": Layer(
         (

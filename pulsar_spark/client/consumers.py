@@ -245,18 +245,12 @@ class ConsumerSet(Generic[C]):
             prefix: Beginning of the names of the readers that ask.
         """
         topics = {name: self.members[name].topic for name in names}
-        with ConsumerSet(self._pool, TopicConsumer, waits_for_end=False) as readers:
-            readers.connect(topics.values())
-            readers.step(
-                lambda reader: reader.subscribe(
-                    SubscribeRequest(f"{prefix}-{uuid.uuid4()}", start=LATEST)
-                )
-            )
-            replies = readers.step(lambda reader: reader.get_last())
-        empty = {
-            t for t, reply in replies.items() if read_positions(reply).last is None
-        }
-        return [name for name, topic in topics.items() if topic in empty]
+        ends = positions_at_end(self._pool, prefix, topics.values())
+        return [
+            name
+            for name, topic in topics.items()
+            if isinstance(end := ends[topic], TopicPositions) and end.last is None
+        ]
 
     def ask(
         self,
@@ -308,6 +302,32 @@ class ConsumerSet(Generic[C]):
         """Return what has failed since the last time."""
         failures, self.failures = self.failures, {}
         return failures
+
+
+def positions_at_end(
+    pool: ConnectionPool, prefix: str, topics: Iterable[str]
+) -> dict[str, TopicPositions | PulsarSparkError]:
+    """Return the positions of a reader at the end of each topic partition.
+
+    A topic partition that cannot be asked now has an error instead.
+
+    Args:
+        pool: The cluster's connections.
+        prefix: Beginning of the names of the readers.
+        topics: Full names.
+    """
+    with ConsumerSet(pool, TopicConsumer, waits_for_end=False) as readers:
+        readers.connect(topics)
+        readers.step(
+            lambda reader: reader.subscribe(
+                SubscribeRequest(f"{prefix}-{uuid.uuid4()}", start=LATEST)
+            )
+        )
+        replies = readers.step(lambda reader: reader.get_last())
+        return {
+            **readers.take_failures(),
+            **{topic: read_positions(reply) for topic, reply in replies.items()},
+        }
 
 
 def _begins(how: SubscribeRequest) -> bool:

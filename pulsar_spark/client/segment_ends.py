@@ -22,11 +22,15 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
+from pulsar_spark.client.consumers import (
+    ConsumerSet,
+    positions_at_end,
+    read_positions,
+)
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.probe import Listener
 from pulsar_spark.errors import PulsarSparkError
-from pulsar_spark.message_id import LATEST, MessageId
+from pulsar_spark.message_id import MessageId, TopicPositions
 from pulsar_spark.topics import is_segment
 from pulsar_spark.wire.commands import SubscribeRequest
 
@@ -128,19 +132,11 @@ def stored_ends(
         subscription_prefix: Beginning of the names under which is asked.
         segments: Full names.
     """
-    with ConsumerSet(pool, TopicConsumer, waits_for_end=False) as readers:
-        readers.connect(segments)
-        readers.step(
-            lambda reader: reader.subscribe(_reader(subscription_prefix, LATEST))
-        )
-        replies = readers.step(lambda reader: reader.get_last())
-        return {
-            **readers.take_failures(),
-            **{
-                name: read_positions(reply).before.position
-                for name, reply in replies.items()
-            },
-        }
+    ends = positions_at_end(pool, subscription_prefix, segments)
+    return {
+        name: end.before.position if isinstance(end, TopicPositions) else end
+        for name, end in ends.items()
+    }
 
 
 def _bounds(

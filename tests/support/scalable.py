@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pulsar_spark.testing.embedded_broker import EmbeddedBroker
-    from tests.support.broker_cluster import BrokerCluster
+    from tests.support.broker_cluster import BrokerCluster, ClusterBroker
 
 #: The release that these tests start: a preview, of 2026-06.
 PULSAR_5 = "5.0.0-M1"
@@ -37,7 +37,10 @@ class ScalableTopic:
     """
 
     def __init__(
-        self, broker: EmbeddedBroker | BrokerCluster, name: str, segments: int = 0
+        self,
+        broker: EmbeddedBroker | BrokerCluster | ClusterBroker,
+        name: str,
+        segments: int = 0,
     ) -> None:
         self.name = f"topic://public/default/{name}"
         self._broker = broker
