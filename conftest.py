@@ -34,7 +34,7 @@ from spark_topics.client.reached import forget_reached
 from tests.support.by_file import make_scheduler, unit_of
 from tests.support.link_proxy import LinkProxy
 from tests.support.products import ROOT
-from tests.support.session import start_spark
+from tests.support.session import quicken_jobs, start_spark
 from tests.support.spark_classes import record_classes as record_spark_classes
 from tests.support.waiting import SHARED
 
@@ -146,7 +146,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the time of a run with a limit."""
+    """Watch the time of a run with a limit; jobs of tests start fast."""
+    quicken_jobs()
     until = config.getoption("--until")
     if until is not None:
         config.pluginmanager.register(Deadline(until))

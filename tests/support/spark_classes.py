@@ -16,7 +16,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.session import JAVA, ROOT, SHORT_LIVED, class_archive, start_spark
+from tests.support.session import (
+    JAVA,
+    ROOT,
+    SHORT_LIVED,
+    class_archive,
+    quicken_jobs,
+    start_spark,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +45,7 @@ def record_classes() -> None:
         class_archive().record(run)
     except (OSError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"Spark starts without an archive of classes: {error}\n")
+    quicken_jobs()  # by the archive, too
 
 
 def main(option: str) -> None:
