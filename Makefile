@@ -15,6 +15,7 @@ FRAMES ?= 1000000
 SEED ?= 1
 PROCESSES ?= 3
 PYTHONS ?=
+VERSION ?= $(error VERSION=0.2.0 names the release)
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -40,7 +41,7 @@ PINNED := --constraint constraints.txt --build-constraint constraints.txt
 .DELETE_ON_ERROR:
 .PHONY: help install proto check-proto lint format types test test-fast test-matrix test-ydb \
 	soak soak-cluster soak-scalable soak-faults coverage mutants check wheels bench bench-tubemq \
-	bench-peer docs generate-docs demo demo-tubemq broker clean
+	bench-peer bench-rivals docs generate-docs changelog demo demo-tubemq broker clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' \
@@ -163,6 +164,9 @@ bench-tubemq: $(STAMP) ## Measure the hops of TubeMQ beside their limits
 bench-peer: $(STAMP) ## Measure beside the Scala connector: PEER_JAR=its jar
 	PEER_JAR="$(PEER_JAR)" $(BIN)/python -m tests.bench.bench_peer $(ARGS)
 
+bench-rivals: $(STAMP) ## Other readers of Pulsar, and Spark's of Kafka, beside ours
+	$(BIN)/python -m tests.bench.rivals $(ARGS)
+
 # What the site needs besides is only fetched here: no test asks for it.
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
@@ -175,6 +179,10 @@ docs: $(DOCS_STAMP) ## Build the site in build/site; a dead link is an error
 
 generate-docs: $(STAMP) ## Renew the generated parts of docs/
 	$(BIN)/python -m tests.support.docs
+
+changelog: $(STAMP) ## Move what changes/ has into CHANGELOG.md (VERSION=)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group release
+	$(BIN)/python -m towncrier build --yes --version "$(VERSION)"
 
 demo: $(STAMP) ## Start a broker, fill a topic, read it with Spark
 	$(BIN)/python -m examples.demo $(ARGS)

@@ -16,14 +16,12 @@ import argparse
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_spark import PulsarDataSource
@@ -44,6 +42,7 @@ from tests.bench.bench_typed import read_records, topic_of_records
 from tests.bench.cluster import ROOT, Cluster, Topic, cluster, note, spark_session
 from tests.bench.plot import draw
 from tests.bench.report import Case, Document, Measure, in_turns, table, wall
+from tests.bench.rivals.programs import Program, class_path_of, java_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,9 +56,6 @@ _TYPED_TARGETS = {"AVRO": 2.5, "JSON": 1.0}
 
 _PARTITIONS = 2
 _SIZE_BYTES = 100
-
-_FOLDER = ROOT / "build" / "peer"
-_HERE = Path(__file__).parent
 
 
 class _Write(NamedTuple):
@@ -90,103 +86,30 @@ _WRITES = (
     _Write("batches of 10, 100 partitions", 1.25, 100, 1_000_000, _TENS),
 )
 
-#: What Spark 3 reaches for inside the JDK.
-_ADD_OPENS = (
-    "java.lang",
-    "java.lang.invoke",
-    "java.lang.reflect",
-    "java.io",
-    "java.net",
-    "java.nio",
-    "java.util",
-    "java.util.concurrent",
-    "java.util.concurrent.atomic",
-    "sun.nio.ch",
-    "sun.nio.cs",
-    "sun.security.action",
-    "sun.util.calendar",
-)
+_SPARK = "org.apache.spark:spark-sql_2.13:3.4.1"
+#: What the Pulsar client within the connector's jar expects beside it.
+_JACKSON = "com.fasterxml.jackson.core:jackson-annotations:2.17.2"
 
 
-class Peer:
-    """The other connector in a JVM of its own, which ends with the ``with`` block.
+@contextlib.contextmanager
+def _rival(jar: Path) -> Iterator[Program]:
+    """The other connector in a JVM of its own.
 
     Args:
         jar: The connector with what it needs besides Spark.
     """
-
-    def __init__(self, jar: Path) -> None:
-        self._stack = contextlib.ExitStack()
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(dir=_FOLDER))
-        log = self._stack.enter_context((_FOLDER / "peer.log").open("a"))
-        opens = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _ADD_OPENS]
-        class_path = os.pathsep.join([str(_FOLDER), str(jar), _spark_class_path()])
-        # More heap than our Spark has, for what is in Python workers there.
-        command = ["java", "-Xmx2g", *opens, "-cp", class_path]
-        self._process = self._stack.enter_context(
-            subprocess.Popen(
-                [*command, "Peer", folder],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
-            )
-        )
-
-    def __enter__(self) -> Peer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.close()  # closes its input, which ends it, and waits
-
-    def ask(self, *words: object) -> float:
-        """Has a command of Peer.java carried out; its answer."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\t".join(map(str, words)) + "\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("peer "):
-                return float(line.split()[1])
-        raise RuntimeError(f"it ended; its last words are in {_FOLDER}/peer.log")
-
-
-def _prepare() -> None:
-    """What is not to be counted."""
-    _FOLDER.mkdir(parents=True, exist_ok=True)
-    command = ["javac", "-cp", _spark_class_path(), "-d", str(_FOLDER)]
-    subprocess.run([*command, str(_HERE / "Peer.java")], check=True)
-
-
-def _spark_class_path() -> str:
-    """Of Spark's jars, resolved by Maven once."""
-    answer = _FOLDER / "spark.classpath"
-    pom = _HERE / "peer_pom.xml"
-    if not answer.exists() or answer.stat().st_mtime < pom.stat().st_mtime:
-        note("resolving the jars of its Spark")
-        command = ["mvn", "--batch-mode", "--strict-checksums", "--quiet"]
-        command += [f"--file={pom}"]
-        output = f"-Dmdep.outputFile={answer}"
-        subprocess.run(
-            [*command, output, "dependency:build-classpath"],
-            stdout=sys.stderr,
-            check=True,
-        )
-        answer.touch()  # the plugin leaves a file alone that would not change
-    return answer.read_text().strip()
+    class_path = os.pathsep.join([str(jar), class_path_of([_SPARK, _JACKSON])])
+    with tempfile.TemporaryDirectory() as folder:
+        command = java_command("SparkProgram.java", class_path, folder, "pulsar")
+        with Program(command, "peer") as program:
+            yield program
 
 
 def run(broker: Cluster, jar: Path, rows: int, repeats: int) -> Iterator[Case]:
     """First reads, reads and writes: ours, each beside that of the other one."""
     topic = broker.topic(rows, _SIZE_BYTES, _PARTITIONS)
     yield from _cold(broker, jar, topic, repeats)
-    with Peer(jar) as peer, spark_session() as spark:
+    with _rival(jar) as peer, spark_session() as spark:
         spark.dataSource.register(PulsarDataSource)
         counted = peer.ask("count", broker.service_url, topic.name)
         assert counted == topic.rows, f"{counted} rows of {topic.rows}"
@@ -212,7 +135,7 @@ def run(broker: Cluster, jar: Path, rows: int, repeats: int) -> Iterator[Case]:
 
 def _write(
     broker: Cluster,
-    peer: Peer,
+    peer: Program,
     spark: SparkSession,
     write: _Write,
     rows: int,
@@ -252,7 +175,7 @@ def _write(
 
 def _typed(
     broker: Cluster,
-    peer: Peer,
+    peer: Program,
     spark: SparkSession,
     kind: str,
     target: float,
@@ -274,7 +197,7 @@ def _typed(
 
 def _small(
     broker: Cluster,
-    peer: Peer,
+    peer: Program,
     spark: SparkSession,
     size: EntrySize,
     rows: int,
@@ -299,7 +222,7 @@ def _cold(broker: Cluster, jar: Path, topic: Topic, repeats: int) -> Iterator[Ca
     ours, others = [], []
     for _ in range(repeats):
         began = time.monotonic()
-        with Peer(jar) as peer:
+        with _rival(jar) as peer:
             seconds = peer.ask("read", broker.service_url, topic.name, columns)
             others.append((time.monotonic() - began, seconds))
         ours.append(cold_read(broker, topic))
@@ -336,7 +259,8 @@ def main() -> None:
     for program in ("mvn", "java", "javac"):
         if not shutil.which(program):
             sys.exit(f"No {program}: its Spark needs Maven and a JDK 17.")
-    _prepare()
+    with _rival(arguments.jar):  # downloads and compiles, which are not to be counted
+        pass
     before = {**machine(), "beside": arguments.jar.name}
     with cluster() as broker:
         repeats = arguments.repeat

@@ -3,8 +3,8 @@
 
 Markers such as ``<!-- options: begin -->`` and ``<!-- options: end -->`` enclose what
 ``make generate-docs`` writes: tables of what the code says, and the figures of the runs
-that ``ARGS=--save`` of ``make bench``, ``make bench-peer``, ``make coverage``,
-``make test-matrix`` and ``make soak`` left in docs/.
+that ``ARGS=--save`` of ``make bench``, ``make bench-peer``, ``make bench-rivals``,
+``make coverage``, ``make test-matrix`` and ``make soak`` left in docs/.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pulsar_spark.options.others import (
 )
 from spark_topics.errors import TopicsError
 from tests.bench.report import Document
+from tests.bench.rivals.results import markdown as rivals_table
 from tests.matrix import cells
 from tests.soak.report import Report
 from tests.support import builders, rooms
@@ -102,8 +103,9 @@ def generated() -> dict[Path, str]:
         "soak": {"soak": Report.read(DOCS / "soak.json").markdown()},
         "schemas": {"schemas": schemas(), "avro-types": avro_types()},
         "speed": {
-            name: Document.read(DOCS / f"{name}.json").markdown()
-            for name in ("bench", "bench-peer")
+            "bench-rivals": rivals_table(DOCS / "bench-rivals.json"),
+            "bench": Document.read(DOCS / "bench.json").markdown(),
+            "bench-peer": Document.read(DOCS / "bench-peer.json").markdown(),
         },
     }
     pages = {DOCS / f"{page}.md": contents for page, contents in parts.items()}
