@@ -16,14 +16,15 @@ ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
 
-def group() -> list[Requirement]:
-    """What the site asks for, of `dependency-groups` in pyproject.toml."""
+def group(name: str) -> list[Requirement]:
+    """What one of the `dependency-groups` in pyproject.toml asks for."""
     text = (ROOT / "pyproject.toml").read_text()
-    lines = text.partition("\ndocs = [\n")[2].partition("]\n")[0].splitlines()
+    lines = text.partition(f"\n{name} = [\n")[2].partition("]\n")[0].splitlines()
     return [Requirement(line.strip(' ",')) for line in lines]
 
 
-GROUP = group()
+SITE = group("docs")
+RELEASE = group("release")
 
 
 def pins(python: str) -> dict[str, Version]:
@@ -47,7 +48,7 @@ def test_all_that_is_asked_for_is_named(python: str):
     """Each requirement, of users, tests and development, has a version in its range."""
     exact = pins(python)
     asked = [Requirement(text) for text in metadata.requires("pulsar-spark") or ()]
-    asked += GROUP
+    asked += SITE + RELEASE
     assert len(asked) > 10
     for one in asked:
         if one.name != "pulsar-spark":
@@ -63,7 +64,7 @@ def test_all_that_these_ask_for_is_named(has_site: bool):
     """Everything that is installed here for them has a version that was chosen."""
     exact = pins("3.11")
     extras = ("dev", "test")
-    seen = {canonicalize_name(one.name) for one in GROUP} if has_site else set()
+    seen = {canonicalize_name(one.name) for one in SITE} if has_site else set()
     queue = ["pulsar-spark", *seen]
     while queue:
         name = queue.pop()

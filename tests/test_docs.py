@@ -120,6 +120,14 @@ def test_the_readme_is_short() -> None:
     assert len(README.encode()) <= 12_000
 
 
+def test_changes_have_a_kind() -> None:
+    """`make changelog` would pass over others, or leave them where they are."""
+    names = {path.name for path in (ROOT / "changes").iterdir()} - {"README.md"}
+    kinds = "added|changed|deprecated|removed|fixed|security"
+    wrong = [n for n in names if not re.fullmatch(rf"(\+[\w-]+|\d+)\.({kinds})\.md", n)]
+    assert wrong == []
+
+
 @each_document
 def test_prose_is_wrapped(document: Path) -> None:
     """No line of prose is longer than 100 characters; tables and code may be."""
