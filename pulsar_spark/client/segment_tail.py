@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Sequence
 
+from pulsar_spark.client import segment_ends
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.peek import entry_of
@@ -34,6 +35,9 @@ _DELIVERY_S = 10.0
 #: How long it may take to read a topic that was migrated, in seconds.
 _WHOLE_S = 120.0
 
+#: How often a sealed segment is asked where it ends until two answers are the same.
+_LOOKS = 10
+
 #: Beginning of the names of readers.
 _PREFIX = "spark-pulsar-tail"
 
@@ -42,24 +46,38 @@ _PERMITS = 1000
 
 
 def last_stored_id(
-    pool: ConnectionPool, segment: str, producer_name: str, after: MessageId | None
+    pool: ConnectionPool,
+    segment: str,
+    producer_name: str,
+    after: MessageId | None,
+    sent_id: int,
 ) -> int:
     """Return the highest sequence id of a producer's whole messages; -1 for none.
 
     Behind an open transaction nothing can be read. Brokers of 5.0.0-M1 do not deliver
     either, until they load the segment again, entries that they stored while they
-    sealed it. Neither is waited for long.
+    sealed it. Neither is waited for long. Where messages are missing, the segment is
+    read until its end is the same twice: a broker may say an end too early.
 
     Args:
         pool: The cluster's connections.
         segment: Full name of a sealed segment.
         producer_name: As brokers know the producer.
         after: An entry; only what follows it is looked at. None for all.
+        sent_id: The sequence id of the last message that was sent.
 
     Raises:
         PulsarSparkError: The segment cannot be read.
     """
     tail = _read(pool, [segment], after, _DELIVERY_S)[segment]
+    for _ in range(_LOOKS):
+        if not tail.is_done.is_set() or tail.last_ids.get(producer_name, -1) >= sent_id:
+            break
+        time.sleep(segment_ends.SETTLING_S)
+        end = tail.end
+        tail = _read(pool, [segment], after, _DELIVERY_S)[segment]
+        if tail.end == end:
+            break
     if not tail.is_done.is_set():
         # A row that is stored there and not delivered is stored twice by this.
         logger.warning(
@@ -98,15 +116,21 @@ def last_stored_ids(pool: ConnectionPool, topics: Sequence[str]) -> dict[str, in
 def has_ended_at(pool: ConnectionPool, segment: str, entry: MessageId | None) -> bool:
     """Return whether nothing follows an entry of a sealed segment, as far as is known.
 
+    The segment is asked twice, because a broker may say the end too early.
+
     Args:
         pool: The cluster's connections.
         segment: Full name of a sealed segment.
         entry: An entry of it; None for a place before the first one.
     """
-    end = stored_ends(pool, _PREFIX, [segment])[segment]
-    if isinstance(end, PulsarSparkError):
-        return False
-    return end[1] < 0 if entry is None else end == entry.position
+    for pause_s in (0.0, segment_ends.SETTLING_S):
+        time.sleep(pause_s)
+        end = stored_ends(pool, _PREFIX, [segment])[segment]
+        if isinstance(end, PulsarSparkError):
+            return False
+        if end[1] >= 0 if entry is None else end != entry.position:
+            return False
+    return True
 
 
 def _read(

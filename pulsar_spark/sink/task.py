@@ -395,7 +395,11 @@ class TaskWriter:
         elif producer.left and producer.name:
             try:
                 last_id = last_stored_id(
-                    self._pool, producer.topic, producer.name, producer.last_stored
+                    self._pool,
+                    producer.topic,
+                    producer.name,
+                    producer.last_stored,
+                    producer.left[-1].highest_sequence_id,
                 )
             except TopicNotFoundError:
                 return rows  # deleted, with whatever it had

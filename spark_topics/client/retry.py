@@ -140,7 +140,7 @@ class Retry:
         end = "" if error.message.endswith((".", "?", "!")) else "."
         return error.saying(
             f"{error.message}{end} It was tried for {self._timeout_s:g} s: look at the "
-            f"broker's log, or raise `{self._option}`."
+            f"server's log, or raise `{self._option}`."
         )
 
 

@@ -556,7 +556,7 @@ class TestWrites:
     ) -> None:
         """All features of entries together, while segments split and merge.
 
-        At least once, 5.0.0-M1 may store rows behind the end that it named.
+        At least once, 5.0.0-M1 may not deliver the end of a sealed segment.
         """
         count = 6000
         keys = rsa_pair().save(tmp_path, "ours")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.client import segment_tail
+from pulsar_spark.client import segment_ends, segment_tail
 from pulsar_spark.client.segment_tail import (
     has_ended_at,
     last_stored_id,
@@ -17,14 +17,18 @@ from pulsar_spark.errors import ReadTimeoutError, TopicNotFoundError
 from pulsar_spark.message_id import MessageId
 from tests.support.scripted_broker import (
     LEDGER,
+    Action,
     ScriptedBroker,
+    Session,
     StoredFrame,
     silence,
     single,
+    usual,
 )
 
 if TYPE_CHECKING:
     from pulsar_spark.client.pool import ConnectionPool
+    from pulsar_spark.wire import pulsar_api_pb2 as pb
 
 SEGMENT = "segment://public/default/t/0000-ffff-0"
 
@@ -45,6 +49,13 @@ ENTRIES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broker and readers take turns here by themselves."""
+    monkeypatch.setattr(segment_ends, "SETTLING_S", 0.0)
+
+
+@pytest.mark.parametrize("sent_id", [0, 20])
 @pytest.mark.parametrize(
     ("producer", "after", "last_id"),
     [
@@ -61,31 +72,67 @@ def test_the_last_whole_message(
     producer: str,
     after: MessageId | None,
     last_id: int,
+    sent_id: int,
 ) -> None:
-    """By its producer's name, from an entry on."""
+    """By its producer's name, from an entry on; whether or not more was sent."""
     scripted.add_topic(SEGMENT, ENTRIES)
-    assert last_stored_id(pool, SEGMENT, producer, after) == last_id
+    assert last_stored_id(pool, SEGMENT, producer, after, sent_id) == last_id
+
+
+def growing(*entries: StoredFrame) -> Action:
+    """Store entries of the segment, and then attach a consumer."""
+
+    def action(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        broker.append(SEGMENT, *entries)
+        usual(broker, session, c)
+
+    return action
+
+
+def test_an_end_that_was_said_too_early(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Where messages are missing the segment is read once more, and only there."""
+    scripted.add_topic(SEGMENT, ENTRIES)
+    # One consumer asks for the end, another one reads up to there.
+    late = growing(entry("mine", 6), entry("mine", 7))
+    scripted.script("SUBSCRIBE", usual, usual, late)
+    assert last_stored_id(pool, SEGMENT, "mine", None, 4) == 4
+    assert last_stored_id(pool, SEGMENT, "mine", None, 7) == 7
+    later = growing(entry("mine", 8)), usual, growing(entry("mine", 9))
+    scripted.script("SUBSCRIBE", usual, usual, *later)
+    assert last_stored_id(pool, SEGMENT, "mine", None, 10) == 9
+    # Twice the same end, after two that were not.
+    assert scripted.requests["SUBSCRIBE"] == 2 + 2 + 2 * 4
+
+
+def test_an_end_that_moves(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+    """It is no end."""
+    scripted.add_topic(SEGMENT, ENTRIES)
+    scripted.script("SUBSCRIBE", usual, growing(entry("mine", 6)))
+    assert not has_ended_at(pool, SEGMENT, MessageId(LEDGER, len(ENTRIES) - 1))
+    assert has_ended_at(pool, SEGMENT, MessageId(LEDGER, len(ENTRIES)))
 
 
 def test_all_chunks(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """With the last one the row counts."""
     last = entry("mine", 5, chunk_id=1, num_chunks_from_msg=2)
     scripted.add_topic(SEGMENT, [*ENTRIES, last])
-    assert last_stored_id(pool, SEGMENT, "mine", None) == 5
+    assert last_stored_id(pool, SEGMENT, "mine", None, 0) == 5
 
 
 def test_many_entries(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """More than are asked for at a time."""
     scripted.add_topic(SEGMENT, [entry("mine", number) for number in range(3000)])
-    assert last_stored_id(pool, SEGMENT, "mine", None) == 2999
+    assert last_stored_id(pool, SEGMENT, "mine", None, 0) == 2999
 
 
 def test_nothing(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """A segment without rows, and none at all."""
     scripted.add_topic(SEGMENT)
-    assert last_stored_id(pool, SEGMENT, "mine", None) == -1
+    assert last_stored_id(pool, SEGMENT, "mine", None, 0) == -1
     with pytest.raises(TopicNotFoundError):
-        last_stored_id(pool, "segment://public/default/u/0000-ffff-0", "mine", None)
+        last_stored_id(pool, "segment://public/default/u/0000-ffff-0", "mine", None, 0)
 
 
 def test_the_last_entry_of_all(scripted: ScriptedBroker, pool: ConnectionPool) -> None:

@@ -510,6 +510,7 @@ class PulsarCluster:
             for name in self.segments.ending(last_read)
             if (last := statuses[name].last) is None or not last_read[name] < last
         }
+        self.segments.await_ends(ends)
         try:
             # Compaction says nothing of what is stored.
             is_exact = not self._options.read_compacted

@@ -13,9 +13,11 @@ see ``wire.layout``:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pulsar_spark.client import segment_ends
 from pulsar_spark.topics import TopicName
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class Segments:
         self._layouts = layouts
         self._in_order = in_order
         self.drained: frozenset[str] = frozenset()
+        self._sealed_since: dict[str, float] = {}
 
     @property
     def layouts(self) -> Collection[Layout]:
@@ -62,13 +65,22 @@ class Segments:
 
     def ending(self, names: Iterable[str]) -> list[str]:
         """Return the segments that get no more rows, and are not drained yet."""
-        sealed = {
-            segment.name
+        now_s = time.monotonic()
+        self._sealed_since = {
+            segment.name: self._sealed_since.get(segment.name, now_s)
             for layout in self.layouts
             for segment in layout.segments
             if segment.is_sealed and segment.name not in self.drained
         }
-        return [name for name in names if name in sealed]
+        return [name for name in names if name in self._sealed_since]
+
+    def await_ends(self, names: Iterable[str]) -> None:
+        """Wait until brokers know where segments end that are `ending`.
+
+        Only a segment that was just seen sealed for the first time is waited for.
+        """
+        seen_s = max((self._sealed_since[name] for name in names), default=0.0)
+        time.sleep(max(0.0, seen_s + segment_ends.SETTLING_S - time.monotonic()))
 
     def waiting(self, statuses: Mapping[str, Any]) -> set[str]:
         """Return the segments that come only after others are drained.

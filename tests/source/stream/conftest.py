@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pulsar_spark.client import segment_ends
 from pulsar_spark.source.stream import chunk_guard as guard_module
 from pulsar_spark.source.stream import subscription as subscription_module
 from spark_topics.source.stream import batch_ends, idle_rest, planner, topic_set
@@ -40,6 +41,7 @@ def short_waits(
     monkeypatch.setattr(subscription_module, "_ACK_TIMEOUT_S", 60.0)
     monkeypatch.setattr(subscription_module, "_LOOK_TIMEOUT_S", 60.0)
     monkeypatch.setattr(guard_module, "_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(segment_ends, "SETTLING_S", 0.0)
     if "clock" not in request.fixturenames:
         monkeypatch.setattr(idle_rest, "_LONG_PLAN_S", math.inf)
 

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pulsar_spark.client.segment_ends import SETTLING_S
+from pulsar_spark.source.stream import segments as module
 from pulsar_spark.source.stream.segments import Segments
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -53,6 +55,48 @@ ALL = {name(number) for number in range(5)}
 def read(*names: str) -> dict[str, None]:
     """Statuses of what is read."""
     return dict.fromkeys(names)
+
+
+class Clock:
+    """Time that passes by sleeping alone."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        """Pass."""
+        self.slept.append(seconds)
+        self.now_s += seconds
+
+
+def test_a_segment_that_was_just_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is waited for once, from when it was seen sealed."""
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    layouts = {TOPIC: Layout(TOPIC, 1, (segment(0, sealed=True), segment(1)))}
+    segments = Segments(layouts, in_order=True)
+
+    def wait(*names: str) -> float:
+        clock.slept.clear()
+        segments.await_ends(segments.ending(names))
+        return sum(clock.slept)
+
+    assert wait(name(1)) == 0
+    assert wait(name(0)) == SETTLING_S
+    assert wait(name(0)) == 0
+    layouts[TOPIC] = Layout(
+        TOPIC, 2, (segment(0, sealed=True), segment(1, sealed=True))
+    )
+    assert wait(name(0)) == 0
+    clock.now_s += SETTLING_S / 4
+    assert wait(name(0), name(1)) == SETTLING_S * 3 / 4
+    segments.drained |= {name(0), name(1)}
+    assert wait(name(0), name(1)) == 0
 
 
 @pytest.mark.parametrize(
