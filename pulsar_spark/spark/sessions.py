@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.datasource import PulsarDataSource, PulsarPyDataSource
 
 if TYPE_CHECKING:
@@ -42,11 +43,21 @@ def use(spark: SparkSession) -> SparkSession:
 
     Returns:
         The same session.
+
+    Raises:
+        OptionError: Plans run that Python on the driver, where there is no such file.
     """
     context = getattr(spark, "_sc", None)  # Spark Connect has none
     is_chosen = "PYSPARK_PYTHON" in os.environ
     if context is not None and context.master.startswith("local") and not is_chosen:
         context.pythonExec = sys.executable
+    python = getattr(context, "pythonExec", "")
+    if os.sep in python and not os.path.exists(python):
+        raise OptionError(
+            f"Spark's Python, {python}, is not on the driver, where plans run it. "
+            "Unpack what `--archives` brings to executors in the driver's folder, too, "
+            "or let `PYSPARK_PYTHON` name a Python that all machines have."
+        )
     for source in (PulsarDataSource, PulsarPyDataSource):
         spark.dataSource.register(source)
     return spark

@@ -12,9 +12,12 @@ import sys
 import venv
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import pulsar_spark
+from pulsar_spark.errors import OptionError
 from tests.support.scripted_broker import ScriptedBroker, numbered
 
 TOPIC = "persistent://public/default/t"
@@ -78,6 +81,37 @@ def scripted() -> Iterator[ScriptedBroker]:
 ALONE = {"PATH": "{bare}"}
 JUPYTER = {"PYSPARK_DRIVER_PYTHON": "{jupyter}"}
 THIS = {"PYSPARK_PYTHON": sys.executable}
+
+
+class Registry:
+    """Stands for a session and its context: what is registered, and where."""
+
+    def __init__(self, python: str) -> None:
+        self.registered: list[object] = []
+        self.dataSource = self
+        self._sc = SimpleNamespace(master="spark://a:7077", pythonExec=python)
+
+    def register(self, source: object) -> None:
+        """Register a source."""
+        self.registered.append(source)
+
+
+@pytest.mark.parametrize("python", [sys.executable, "python3", ""])
+def test_a_python_that_plans_can_run(python: str) -> None:
+    """Both formats are registered."""
+    registry = Registry(python)
+    assert pulsar_spark.use(registry) is registry  # type: ignore[arg-type]
+    assert len(registry.registered) == 2
+
+
+@pytest.mark.parametrize("python", ["./environment/bin/python", "/nowhere/python"])
+def test_a_python_of_the_executors_alone(python: str) -> None:
+    """The error says what to do; Spark's own would come with the first plan."""
+    registry = Registry(python)
+    with pytest.raises(OptionError, match="is not on the driver") as caught:
+        pulsar_spark.use(registry)  # type: ignore[arg-type]
+    assert python in caught.value.message
+    assert registry.registered == []
 
 
 @pytest.mark.parametrize(
