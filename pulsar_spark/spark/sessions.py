@@ -47,6 +47,8 @@ def use(spark: SparkSession) -> SparkSession:
     Raises:
         OptionError: Plans run that Python on the driver, where there is no such file.
     """
+    from pyspark.errors import AnalysisException
+
     context = getattr(spark, "_sc", None)  # Spark Connect has none
     is_chosen = "PYSPARK_PYTHON" in os.environ
     if context is not None and context.master.startswith("local") and not is_chosen:
@@ -59,5 +61,10 @@ def use(spark: SparkSession) -> SparkSession:
             "or let `PYSPARK_PYTHON` name a Python that all machines have."
         )
     for source in (PulsarDataSource, PulsarPyDataSource):
-        spark.dataSource.register(source)
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            # Spark 4.0 keeps the formats that it has found by itself.
+            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+                raise
     return spark

@@ -19,6 +19,7 @@ import pulsar
 import pytest
 from pyspark.sql import datasource
 
+import pulsar_spark
 from pulsar_spark.testing.jars import DEFAULT_VERSION
 from tests.matrix.cells import BROKER
 from tests.support import official
@@ -136,6 +137,9 @@ def test_batch_read(
     expected = told(official.read_back(service_url, topic))
     assert len(expected) == 500
     assert read_rows(spark, service_url, topic) == expected
+    # The source that Spark has found, and the one that a program registers.
+    registered = pulsar_spark.use(spark.newSession())
+    assert read_rows(registered, service_url, topic) == expected
     record_property("rows", len(expected))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import AnalysisException
 
 import pulsar_spark
 from pulsar_spark.errors import OptionError
@@ -86,13 +87,16 @@ THIS = {"PYSPARK_PYTHON": sys.executable}
 class Registry:
     """Stands for a session and its context: what is registered, and where."""
 
-    def __init__(self, python: str) -> None:
+    def __init__(self, python: str, refusal: Exception | None = None) -> None:
         self.registered: list[object] = []
+        self._refusal = refusal
         self.dataSource = self
         self._sc = SimpleNamespace(master="spark://a:7077", pythonExec=python)
 
     def register(self, source: object) -> None:
         """Register a source."""
+        if self._refusal is not None:
+            raise self._refusal
         self.registered.append(source)
 
 
@@ -102,6 +106,16 @@ def test_a_python_that_plans_can_run(python: str) -> None:
     registry = Registry(python)
     assert pulsar_spark.use(registry) is registry  # type: ignore[arg-type]
     assert len(registry.registered) == 2
+
+
+def test_formats_that_spark_4_0_has_found() -> None:
+    """They stay; another refusal is an error."""
+    text = "[DATA_SOURCE_ALREADY_EXISTS] Data source 'pulsar' already exists."
+    registry = Registry("python3", AnalysisException(text))
+    assert pulsar_spark.use(registry) is registry  # type: ignore[arg-type]
+    registry = Registry("python3", AnalysisException("[OTHER] No."))
+    with pytest.raises(AnalysisException, match="OTHER"):
+        pulsar_spark.use(registry)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("python", ["./environment/bin/python", "/nowhere/python"])
