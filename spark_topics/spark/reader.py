@@ -45,10 +45,15 @@ class BatchReader(PlainErrors, DataSourceReader):
         """Return what tasks are to read."""
         return self._source.plan()
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an input partition, in order. On an executor.
+
+        Args:
+            partition: Where a plan is empty, Spark 4.0 and 4.1 make a task of None, and
+                later releases make a task of an input partition of None.
 
         Raises:
             TopicsError: As ``Source.read`` does.
         """
-        return self._source.read(partition.value, self._schema, streaming=False)
+        task = None if partition is None else partition.value
+        return self._source.read(task, self._schema, streaming=False)

@@ -140,6 +140,9 @@ def test_batch_read(
     # The source that Spark has found, and the one that a program registers.
     registered = pulsar_spark.use(spark.newSession())
     assert read_rows(registered, service_url, topic) == expected
+    reader = spark.read.format("pulsar").option("service.url", service_url)
+    empty = reader.options(topic=topic, endingTime="2020-01-01T00:00:00Z").load()
+    assert empty.collect() == []
     record_property("rows", len(expected))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.spark_topics.numbers import OptionError
@@ -20,6 +21,14 @@ def test_rows_are_only_added(tmp_path: Path) -> None:
         source.writer(SCHEMA, True)
     with pytest.raises(OptionError, match="use outputMode"):
         source.streamWriter(SCHEMA, True)
+
+
+@pytest.mark.parametrize("partition", [None, InputPartition(None)])
+def test_an_empty_plan(tmp_path: Path, partition: InputPartition | None) -> None:
+    """Releases of Spark make a task of it in two ways; it has no rows."""
+    reader = NumberDataSource({"folder": str(tmp_path)}).reader(SCHEMA)
+    assert reader.partitions() == []
+    assert list(reader.read(partition)) == []
 
 
 def test_that_is_asked_first() -> None:
