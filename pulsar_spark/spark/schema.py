@@ -66,7 +66,7 @@ _WRITABLE: tuple[type[DataType], ...] = (
 
 def spark_schema(columns: Sequence[str]) -> StructType:
     """Return the Spark schema of topics without a schema."""
-    return from_arrow_schema(arrow_schema(columns))
+    return from_arrow_schema(arrow_schema(columns), prefer_timestamp_ntz=True)
 
 
 def schema_of_values(values: pa.Schema | None, options: ReadOptions) -> StructType:
@@ -93,7 +93,8 @@ def schema_of_values(values: pa.Schema | None, options: ReadOptions) -> StructTy
                 "`columnNameOfCorruptRecord`."
             )
         fields.append(pa.field(options.corrupt_record_column, pa.binary()))
-    return from_arrow_schema(pa.schema(fields))
+    # Before 4.2, Spark takes times without a time zone for its own instants otherwise.
+    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
 
 
 def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:

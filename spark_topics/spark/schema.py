@@ -42,7 +42,7 @@ def spark_schema(names: Sequence[str], columns: Mapping[str, Read]) -> StructTyp
         columns: What there is.
     """
     fields = [pa.field(name, ARROW_TYPES[columns[name].type]) for name in names]
-    return from_arrow_schema(pa.schema(fields))
+    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
 
 
 def read_schema(

@@ -236,8 +236,19 @@ def test_typed_values(
             **where, schemaType=kind
         ).save()
         found = spark.read.format("pulsar").options(**where).load()
-        assert sorted(map(str, found.select(*rows.columns).collect())) == expected
-    record_property("rows", 2 * len(expected))
+        found = found.select(*rows.columns)
+        assert found.dtypes == rows.dtypes
+        assert sorted(map(str, found.collect())) == expected
+    # A single column without a time zone: Pulsar's LOCAL_DATE_TIME.
+    local = spark.sql("SELECT timestamp_ntz'2024-02-29 12:34:56' AS value")
+    where = {"service.url": service_url, "topic": f"{topic}-local"}
+    local.write.format("pulsar").mode("append").options(
+        **where, schemaType="auto"
+    ).save()
+    found = spark.read.format("pulsar").options(**where).load().select("value")
+    assert found.dtypes == local.dtypes
+    assert found.collect() == local.collect()
+    record_property("rows", 2 * len(expected) + 1)
 
 
 # -- streams ---------------------------------------------------------------------------
