@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.sql import types
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -42,7 +41,13 @@ from pulsar_spark.columns import (
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import ReadOptions, WriteOptions
 from pulsar_spark.system import warn_once
-from spark_topics.spark.schema import INTEGERS, repetitions, to_arrow, type_problem
+from spark_topics.spark.schema import (
+    INTEGERS,
+    repetitions,
+    struct_type,
+    to_arrow,
+    type_problem,
+)
 
 #: Names with a meaning of their own, in reads or in writes.
 _KNOWN = frozenset(column.name for column in COLUMNS)
@@ -66,7 +71,7 @@ _WRITABLE: tuple[type[DataType], ...] = (
 
 def spark_schema(columns: Sequence[str]) -> StructType:
     """Return the Spark schema of topics without a schema."""
-    return from_arrow_schema(arrow_schema(columns), prefer_timestamp_ntz=True)
+    return struct_type(arrow_schema(columns))
 
 
 def schema_of_values(values: pa.Schema | None, options: ReadOptions) -> StructType:
@@ -93,8 +98,7 @@ def schema_of_values(values: pa.Schema | None, options: ReadOptions) -> StructTy
                 "`columnNameOfCorruptRecord`."
             )
         fields.append(pa.field(options.corrupt_record_column, pa.binary()))
-    # Before 4.2, Spark takes times without a time zone for its own instants otherwise.
-    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+    return struct_type(pa.schema(fields))
 
 
 def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:

@@ -42,7 +42,16 @@ def spark_schema(names: Sequence[str], columns: Mapping[str, Read]) -> StructTyp
         columns: What there is.
     """
     fields = [pa.field(name, ARROW_TYPES[columns[name].type]) for name in names]
-    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+    return struct_type(pa.schema(fields))
+
+
+def struct_type(schema: pa.Schema) -> StructType:
+    """Return Spark's type of the rows of an Arrow schema.
+
+    Timestamps without a time zone become TIMESTAMP_NTZ on each release of Spark.
+    """
+    # Before 4.2, Spark takes them for instants unless it is told.
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def read_schema(

@@ -20,8 +20,8 @@ import org.apache.flink.streaming.api.functions.sink.SinkFunction;
 /**
  * Drives Flink's Pulsar connector in a cluster within this process, two tasks side by
  * side. The commands "count", "read", "stream" and "stop" are those of SparkProgram. A
- * stream has a checkpoint each second, and goes on from the last one after a failure by itself, so that
- * "stop" always replies 0.
+ * stream has a checkpoint each second, and goes on from the last one after a failure by
+ * itself, so that "stop" always replies 0.
  */
 public final class FlinkProgram {
     private static final Object LOCK = new Object();

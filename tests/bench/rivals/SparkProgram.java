@@ -17,9 +17,9 @@ import org.apache.spark.sql.streaming.StreamingQuery;
 
 /**
  * Drives a connector in Java or Scala on its own Spark. Arguments: a folder for Spark's
- * files, the format, "pulsar" or "kafka", and options of all reads as name=value. Each line that comes in is a command and its
- * arguments with tabs between; each reply is "reply " and a number: of seconds, or of rows
- * for "count", or of restarts for "stop".
+ * files, the format, "pulsar" or "kafka", and options of all reads as name=value. Each line
+ * that comes in is a command and its arguments with tabs between; each reply is "reply "
+ * and a number: of seconds, or of rows for "count", or of restarts for "stop".
  */
 public final class SparkProgram {
     private final SparkSession spark;
