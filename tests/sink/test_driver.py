@@ -70,6 +70,8 @@ def options(broker: ScriptedBroker, *, streaming: bool, **further: str) -> Any:
         "topic": TOPIC,
         "deliveryGuarantee": "exactly-once",
         "pulsar.client.operationTimeoutMs": "5000",
+        # A slow machine would send the first row of a task before the second.
+        "pulsar.producer.batchingMaxPublishDelayMicros": "60000000",
         **further,
     }
     if streaming or given["deliveryGuarantee"] != "exactly-once":
