@@ -314,8 +314,9 @@ LAYERS = {
         _NETWORK,
     ),
     "client.producing.refusals": Layer(("errors", "wire"), (), _NETWORK + _CLOCK),
+    "client.producing.entries": Layer(("loops", "message_id"), (), _NETWORK + _CLOCK),
     "client.producing.states": Layer(
-        ("errors", "message_id", "loops", "wire", "client"), (), _NETWORK
+        ("errors", "message_id", "options", "loops", "wire", "client"), (), _NETWORK
     ),
     "client.producing.resending": Layer((), (), _NETWORK + _CLOCK),
     "client.credentials": Layer(("errors",), (), _NETWORK),

@@ -118,6 +118,7 @@ def _greet(
         shown=data,
         credentials_timeout_s=options.operation_timeout_s,
         max_idle_s=options.connection_max_idle_s,
+        tick_s=options.patience.tick_s,
     )
     try:
         connection.start(options.connection_timeout_s)

@@ -65,9 +65,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger("pulsar_spark.client")
 
-#: How often the reading thread looks at the clock when nothing arrives, in seconds.
-_TICK_S = 1.0
-
 #: Where the handshake waits among the requests, whose own ids start at 1.
 _CONNECT = 0
 
@@ -188,6 +185,7 @@ class Connection:
         shown: What the handshake proves by: errors do not repeat it.
         credentials_timeout_s: Longest wait for such an answer.
         max_idle_s: Seconds after which it ends if nothing needs it; none from 0 down.
+        tick_s: How often the reading thread looks at the clock when nothing arrives.
 
     Attributes:
         broker: The same.
@@ -209,6 +207,7 @@ class Connection:
         shown: bytes | None = None,
         credentials_timeout_s: float = 30.0,
         max_idle_s: float = 0.0,
+        tick_s: float = 1.0,
     ) -> None:
         self.broker = broker
         self.max_message_size_bytes = 0
@@ -223,6 +222,7 @@ class Connection:
         self._credentials_timeout_s = credentials_timeout_s
         self._is_answering = False  # a challenge, in a thread of its own
         self._max_idle_s = max_idle_s
+        self._tick_s = tick_s
         self._used_at = time.monotonic()
         self._requests: dict[int, Pending[Any]] = {}
         self._inboxes: dict[int, Inbox] = {}
@@ -523,7 +523,7 @@ class Connection:
         last_heard = time.monotonic()
         probed: float | None = None
         while self._error is None:
-            size = self._transport.receive(self._protocol.buffer(), _TICK_S)
+            size = self._transport.receive(self._protocol.buffer(), self._tick_s)
             now = time.monotonic()
             if not size and self._rests(now):
                 return

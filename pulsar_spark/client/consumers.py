@@ -34,9 +34,6 @@ from pulsar_spark.wire.commands import (
 from pulsar_spark.wire.protocol import Delivery
 from pulsar_spark.wire.refusals import lacks_ledgers
 
-#: Longest wait for brokers to forget consumers, in seconds. Nothing depends on it.
-_CLOSE_TIMEOUT_S = 5.0
-
 
 class TopicConsumer:
     """A consumer of a topic partition, with its inbox. Builds requests about itself.
@@ -287,7 +284,7 @@ class ConsumerSet(Generic[C]):
     def close(self) -> None:
         """Close all members; whether the broker answers makes no difference."""
         if self._waits_for_end:
-            timeout_s = min(self._timeout_s, _CLOSE_TIMEOUT_S)
+            timeout_s = min(self._timeout_s, self._pool.options.patience.close_s)
             self.ask(lambda member: member.close(), timeout_s=timeout_s)
         else:
             tell_all(

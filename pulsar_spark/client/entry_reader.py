@@ -71,10 +71,6 @@ _PACE_S = 0.02
 #: Entries in a row that were handed on before. Coming back brings one.
 _MOST_REPEATS = 1000
 
-#: How long to wait for a first entry that proves that the start is there, in seconds,
-#: before the broker is asked.
-_PROOF_TIMEOUT_S = 0.5
-
 
 @dataclass(frozen=True, slots=True)
 class ReaderSettings:
@@ -435,7 +431,7 @@ class EntryReader:
         The first entry proves it, if it is the one at the start. The broker is asked
         if the entry is another, or does not come in time.
         """
-        if consumer.begins_at(start, _PROOF_TIMEOUT_S):
+        if consumer.begins_at(start, self._pool.options.patience.proof_s):
             return True
         with self._else_abandoned(consumer):
             before = consumer.positions().before.position

@@ -39,10 +39,6 @@ _Outcomes = queue.SimpleQueue[Exception | None]
 #: seconds. The last host gets at least half of the time.
 _NEXT_HOST_S = 0.25
 
-#: Shortest time for the answer of a cluster, and longest pause between two rounds, in
-#: seconds.
-_TRY_S = 1.0
-
 
 def choose_cluster(options: ClientOptions, consequence: str) -> ClientOptions:
     """Return the options of the first cluster that answers, without a further choice.
@@ -66,7 +62,7 @@ def choose_cluster(options: ClientOptions, consequence: str) -> ClientOptions:
     until = time.monotonic() + failover.delay_s
     retry = Retry(
         options.initial_backoff_s,
-        min(options.max_backoff_s, _TRY_S),
+        min(options.max_backoff_s, options.patience.cluster_s),
         max(failover.delay_s, options.lookup_timeout_s),
     )
     while True:
@@ -77,7 +73,7 @@ def choose_cluster(options: ClientOptions, consequence: str) -> ClientOptions:
         for other in failover.secondary if time.monotonic() >= until else ():
             error = _probe_other(options, other, failover.delay_s)
             if error is None:
-                if _probe_first(options, _TRY_S) is None:
+                if _probe_first(options, options.patience.cluster_s) is None:
                     return _at(options, first)
                 logger.warning(
                     "%s cannot be reached for %g s: %s is used instead. %s",
@@ -127,7 +123,8 @@ def _probe(
     options: ClientOptions, url: ServiceUrl, timeout_s: float
 ) -> PulsarSparkError | None:
     pool = shared_pool(_at(options, url))
-    return _first_answer(pool, list(pool.service_hosts), max(timeout_s, _TRY_S))
+    timeout_s = max(timeout_s, options.patience.cluster_s)
+    return _first_answer(pool, list(pool.service_hosts), timeout_s)
 
 
 def _first_answer(

@@ -36,11 +36,6 @@ K = TypeVar("K")
 #: How many brokers are connected to at a time.
 _CONNECTING = 16
 
-#: How long a write goes on with a broker that cannot be reached, or a topic that no
-#: broker serves, at least, in seconds: long enough for a broker to be started again,
-#: and for a cluster to notice that one is gone, which takes 30 s by its usual settings.
-WRITE_PATIENCE_S = 120.0
-
 #: Brokers whose connections are kept: more than any cluster has. Beyond that, idle
 #: connections are closed, least recently used first.
 _KEPT = 1000
@@ -378,7 +373,7 @@ class ConnectionPool:
     @property
     def write_patience_s(self) -> float:
         """Return how long a write goes on without a single answer, in seconds."""
-        return max(WRITE_PATIENCE_S, self.options.operation_timeout_s)
+        return max(self.options.patience.write_s, self.options.operation_timeout_s)
 
     def patience(self, patience_s: float | None = None) -> Retry:
         """Return how long to go on asking the cluster without a single answer.

@@ -34,10 +34,6 @@ from spark_topics.client.retry import ask_all
 
 logger = logging.getLogger("pulsar_spark.client")
 
-#: How long a controller is waited for, in seconds: for as long as it takes to elect
-#: another one where brokers were told to end.
-_PATIENCE_S = 10.0
-
 #: How long the end of a registration may wait for the broker's word, in seconds.
 _END_TIMEOUT_S = 5.0
 
@@ -95,7 +91,8 @@ class Registrations:
         if not new:
             return
         refused: set[str] = set()
-        patience_s = 0.0 if new.keys() <= self._missing else _PATIENCE_S
+        is_missing = new.keys() <= self._missing
+        patience_s = 0.0 if is_missing else self._pool.options.patience.controller_s
         try:
             ask_all(
                 new,

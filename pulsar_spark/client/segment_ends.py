@@ -15,7 +15,8 @@ and of aborted ones at the end of a segment nothing either.
 When a layout says that a segment is sealed, 5.0.0-M1 may still be taking note of the
 last entries, one by one. Until it has, it says that the segment ends at the last entry
 that it knows. With splits each 0.2 s half of all runs saw it, up to 500 entries before
-the end. So a segment that was just sealed is asked once more, ``SETTLING_S`` later.
+the end. So a segment that was just sealed is asked once more, ``Patience.settling_s``
+later.
 """
 
 from __future__ import annotations
@@ -39,17 +40,12 @@ from pulsar_spark.message_id import MessageId, TopicPositions
 from pulsar_spark.topics import is_segment
 from pulsar_spark.wire.commands import SubscribeRequest
 
-#: How long a broker may take to know all entries of a sealed segment, in seconds.
-SETTLING_S = 1.0
-
 #: Entries of a segment that are tried at a time.
 _TRIES = 16
 
 #: Rounds of tries until the end is known to the entry, at most.
 _ROUNDS = 8
 
-#: How long a broker may take to deliver an entry, in seconds.
-_DELIVERY_S = 2.0
 _STEP_S = 0.01
 _MAX_STEP_S = 0.2
 
@@ -190,7 +186,7 @@ def _readable(
         for probe in probes.members.values():
             with contextlib.suppress(PulsarSparkError):
                 probe.connection.grant(probe.consumer_id, 1)
-        for key in _passing(probes):
+        for key in _passing(probes, pool.options.patience.delivery_s):
             segment, place = questions[key]
             passed[segment] = max(place, passed.get(segment, _NOTHING))
         readable: dict[str, list[_Place]] = {name: [] for name in tried}
@@ -223,12 +219,12 @@ class _Probe(Listener):
         self.start = MessageId(*question.place)
 
 
-def _passing(probes: ConsumerSet[_Probe]) -> set[str]:
+def _passing(probes: ConsumerSet[_Probe], timeout_s: float) -> set[str]:
     """Wait for entries; return the readers whose own entry is passed over.
 
     Entries of aborted transactions never come: the cursor passes over them.
     """
-    deadline = time.monotonic() + _DELIVERY_S
+    deadline = time.monotonic() + timeout_s
     pause_s = _STEP_S
     passing: set[str] = set()
     while True:

@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import Sequence
 
-from pulsar_spark.client import segment_ends
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.peek import entry_of
@@ -31,9 +30,6 @@ logger = logging.getLogger("pulsar_spark.client")
 
 #: How long a broker may take to deliver the end of a segment, in seconds.
 _DELIVERY_S = 10.0
-
-#: How long it may take to read a topic that was migrated, in seconds.
-_WHOLE_S = 120.0
 
 #: How often a sealed segment is asked where it ends until two answers are the same.
 _LOOKS = 10
@@ -73,7 +69,7 @@ def last_stored_id(
     for _ in range(_LOOKS):
         if not tail.is_done.is_set() or tail.last_ids.get(producer_name, -1) >= sent_id:
             break
-        time.sleep(segment_ends.SETTLING_S)
+        time.sleep(pool.options.patience.settling_s)
         end = tail.end
         tail = _read(pool, [segment], after, _DELIVERY_S)[segment]
         if tail.end == end:
@@ -101,10 +97,11 @@ def last_stored_ids(pool: ConnectionPool, topics: Sequence[str]) -> dict[str, in
         PulsarSparkError: One of them cannot be read.
     """
     last_ids: dict[str, int] = {}
-    for topic, tail in _read(pool, topics, None, _WHOLE_S).items():
+    limit_s = pool.options.patience.tail_s
+    for topic, tail in _read(pool, topics, None, limit_s).items():
         if not tail.is_done.is_set():
             raise ReadTimeoutError(
-                f"{topic}: {_WHOLE_S:g} s were not enough to read which producers have "
+                f"{topic}: {limit_s:g} s were not enough to read which producers have "
                 "written to it.",
                 topic_partition=topic,
             )
@@ -123,7 +120,7 @@ def has_ended_at(pool: ConnectionPool, segment: str, entry: MessageId | None) ->
         segment: Full name of a sealed segment.
         entry: An entry of it; None for a place before the first one.
     """
-    for pause_s in (0.0, segment_ends.SETTLING_S):
+    for pause_s in (0.0, pool.options.patience.settling_s):
         time.sleep(pause_s)
         end = stored_ends(pool, _PREFIX, [segment])[segment]
         if isinstance(end, PulsarSparkError):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field, fields, replace
 
-from pulsar_spark.options import names
+from pulsar_spark.options import names, patience
 from pulsar_spark.options.authentication import (
     AuthenticationOptions,
     ClientCertificate,
@@ -20,6 +20,7 @@ from pulsar_spark.options.failover import (
     check_failover,
     parse_failover,
 )
+from pulsar_spark.options.patience import Patience
 from pulsar_spark.options.service_url import ServiceUrl, parse_service_url
 from pulsar_spark.options.tls import TlsOptions, tls_options
 from spark_topics.options.given import Given
@@ -187,6 +188,7 @@ class ClientOptions:
     )
     tls: TlsOptions = field(default_factory=TlsOptions)
     authentication: AuthenticationOptions = field(default_factory=AuthenticationOptions)
+    patience: Patience = field(default_factory=lambda: patience.USUAL)
 
     @property
     def pool_key(self) -> tuple[Hashable, ...]:

@@ -151,11 +151,12 @@ class Journal:
         try:
             producers = self._producers()
             producer = producers.get(self.topic)
-            self._witness, before = self._reader, producer.last_stored
+            self._witness, before = self._reader, producer.stored.last_message
             producers.send(producer, producer.plain_entry(message))
             producers.flush()
             # A receipt for what was there already, and was sent again, names no place.
-            return None if producer.last_stored == before else producer.last_stored
+            stored = producer.stored.last_message
+            return None if stored == before else stored
         except BaseException:
             self._release_writer()  # whose error is final
             raise

@@ -70,7 +70,7 @@ def require_deduplication(
     with Producers(pool, settings) as producers:
         producers.open([topic_partition], schema)
         producer = producers.get(topic_partition)
-        if producer.last_sequence_id >= 0:
+        if producer.registration.last_sequence_id >= 0:
             return
         with _hiding_transaction(pool, topic_partition) as transaction:
             marker = pb.MessageMetadata(
@@ -81,7 +81,7 @@ def require_deduplication(
             for _ in range(2):
                 producers.send(producer, entry)
                 producers.flush()
-        if not producer.duplicate_rows:
+        if not producer.stored.duplicate_rows:
             raise DeduplicationOffError(topic_of(topic_partition))
 
 
@@ -102,9 +102,6 @@ def _hiding_transaction(
             )
         yield transaction
 
-
-#: Seconds of sending after which the transaction is asked about again.
-_CONFIRMED_S = 1.0
 
 #: Topics that this process has made ready. They stay so, whichever broker has them.
 _ready: set[tuple[Hashable, str]] = set()
@@ -155,7 +152,7 @@ def prepare_for_transactions(
         with aborted_transaction(pool, topics) as transaction:
             for topic in topics:
                 producer = producers.get(topic)
-                transaction.confirm(max_age_s=_CONFIRMED_S)
+                transaction.confirm(max_age_s=pool.options.patience.confirmed_s)
                 producers.send(producer, producer.plain_entry(b"", txn=transaction.txn))
             producers.flush()
     _ready.update((cluster, topic) for topic in topics)

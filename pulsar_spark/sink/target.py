@@ -53,12 +53,13 @@ class Target:
         txn: TxnId | None = None,
     ) -> None:
         self.producer = producer
+        registration = producer.registration
         self._batching = options.batching_enabled
         codec = CompressionType[options.compression_type]
         self._encoder = producer.encoder(
             txn=txn,
             compression=codec,
-            chunk_bytes=_chunk_bytes(options, producer.max_message_size_bytes),
+            chunk_bytes=_chunk_bytes(options, registration.max_message_size_bytes),
         )
         self._numbering: Numbering | None = None
         if options.guarantee is DeliveryGuarantee.IDEMPOTENT:
@@ -66,7 +67,7 @@ class Target:
                 options.idempotence_id or "",
                 producer.topic,
                 batch_id,
-                producer.last_sequence_id,
+                registration.last_sequence_id,
             )
         max_bytes = self._encoder.max_entry_bytes
         # A batch is no larger than a chunk: a topic's own limit holds for both.
@@ -74,7 +75,7 @@ class Target:
         encryption = self._encoder.encryption
         self._packer = Packer(
             producer_id=producer.producer_id,
-            producer_name=producer.name,
+            producer_name=registration.name,
             max_entry_bytes=max_bytes,
             max_rows=options.batching_max_messages if self._batching else 1,
             # The first row's keys stand in the entry's metadata, too, and what cannot
@@ -91,10 +92,10 @@ class Target:
             compress=partial(compress, codec),
             now_ms=_now_ms,
             first_number=None if self._numbering is None else 0,
-            schema_version=producer.schema_version,
+            schema_version=registration.schema_version,
             encrypt=None if encryption is None else encryption.encrypt,
         )
-        self._packer.next_sequence_id = producer.last_sequence_id + 1
+        self._packer.next_sequence_id = registration.last_sequence_id + 1
         if options.initial_sequence_id is not None:
             # Not below what the broker has: it would drop these rows as duplicates.
             self._packer.next_sequence_id = max(

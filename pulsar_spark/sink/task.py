@@ -87,9 +87,6 @@ logger = logging.getLogger("pulsar_spark.sink")
 #: do between a write and its replay.
 _IDEMPOTENT_RUN = 1000
 
-#: A task that has not sent for longer asks whether its transaction is still open.
-_CONFIRMED_S = 1.0
-
 _RESEND = {
     DeliveryGuarantee.NONE: Resend.NEVER,
     DeliveryGuarantee.AT_LEAST_ONCE: Resend.ALWAYS,
@@ -384,41 +381,41 @@ class TaskWriter:
     def _keep(self, producer: TopicProducer, kept: Kept) -> None:
         """Keep rows for a segment; other topic partitions do not end."""
         if is_segment(producer.topic):
-            stored = producer.stored_rows + producer.duplicate_rows
-            self._kept.setdefault(producer.topic, KeptRows()).keep(kept, stored)
+            seen_rows = producer.stored.seen_rows
+            self._kept.setdefault(producer.topic, KeptRows()).keep(kept, seen_rows)
 
     def _rows_stored(self, producer: TopicProducer) -> int:
         """Return the number of sent rows that a sealed segment has stored."""
-        rows = producer.stored_rows + producer.duplicate_rows
-        if producer.left and self._transaction is not None:
-            self._require_nothing_stored(producer)
-        elif producer.left and producer.name:
+        left, name = producer.left, producer.registration.name
+        if left and self._transaction is not None:
+            self._require_nothing_stored(producer, left)
+        elif left and name:
             try:
                 last_id = last_stored_id(
                     self._pool,
                     producer.topic,
-                    producer.name,
-                    producer.last_stored,
-                    producer.left[-1].highest_sequence_id,
+                    name,
+                    producer.stored.last_message,
+                    left[-1].highest_sequence_id,
                 )
             except TopicNotFoundError:
-                return rows  # deleted, with whatever it had
-            stored = [f for f in producer.left if f.highest_sequence_id <= last_id]
-            producer.stored_rows += sum(frame.rows for frame in stored)
-            producer.stored_bytes += sum(len(frame.data) for frame in stored)
-            rows += sum(frame.rows for frame in stored)
-        return rows
+                last_id = -1  # deleted, with whatever it had
+            producer.stored.take_without_receipts(
+                [frame for frame in left if frame.highest_sequence_id <= last_id]
+            )
+        return producer.stored.seen_rows
 
-    def _require_nothing_stored(self, producer: TopicProducer) -> None:
+    def _require_nothing_stored(
+        self, producer: TopicProducer, left: Sequence[SendFrame]
+    ) -> None:
         """Require that a sealed segment has nothing without a receipt.
 
         Raises:
             InDoubtError: It may have. Rows of an open transaction cannot be read.
         """
-        assert producer.left
-        if has_ended_at(self._pool, producer.topic, producer.last_stored):
+        if has_ended_at(self._pool, producer.topic, producer.stored.last_message):
             return
-        rows = sum(frame.rows for frame in producer.left)
+        rows = sum(frame.rows for frame in left)
         raise InDoubtError(
             f"{rows} rows of a transaction were on their way when the segment was "
             "sealed.",
@@ -567,24 +564,24 @@ class TaskWriter:
 
     def _refresh(self, totals: Totals) -> None:
         producers = list(self._producers.all)
-        totals.rows = sum(p.stored_rows for p in producers)
-        totals.size_bytes = sum(p.stored_bytes for p in producers)
-        totals.duplicate_rows = sum(p.duplicate_rows for p in producers)
+        totals.rows = sum(p.stored.rows for p in producers)
+        totals.size_bytes = sum(p.stored.size_bytes for p in producers)
+        totals.duplicate_rows = sum(p.stored.duplicate_rows for p in producers)
         totals.broker_s = self._producers.waited_s
         totals.reconnects = self._producers.reconnects
 
     def _summary(self) -> WriteSummary:
         producers = list(self._producers.all)
         summary = WriteSummary(
-            rows=sum(p.stored_rows for p in producers),
-            size_bytes=sum(p.stored_bytes for p in producers),
-            duplicate_rows=sum(p.duplicate_rows for p in producers),
+            rows=sum(p.stored.rows for p in producers),
+            size_bytes=sum(p.stored.size_bytes for p in producers),
+            duplicate_rows=sum(p.stored.duplicate_rows for p in producers),
             took_s=self._statistics.elapsed_s,
             reconnects=self._producers.reconnects,
             topic_partitions=len(producers),
             entry=max(
                 # The last ones first: segments that were sealed go sooner.
-                ((p.topic, p.last_stored) for p in reversed(producers)),
+                ((p.topic, p.stored.last_message) for p in reversed(producers)),
                 key=lambda entry: entry[1] is not None,
                 default=("", None),
             ),
@@ -687,7 +684,9 @@ def _settings(
         return settings
     return replace(
         settings,
-        before_send=partial(transaction.confirm, max_age_s=_CONFIRMED_S),
+        before_send=partial(
+            transaction.confirm, max_age_s=options.client.patience.confirmed_s
+        ),
         before_resend=transaction.confirm,
     )
 

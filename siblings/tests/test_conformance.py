@@ -21,13 +21,13 @@ import pytest
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.options import parse_read_options as parse_pulsar
 from pulsar_spark.source.read import task as pulsar_task
-from pulsar_spark.source.stream import subscription
 from pulsar_spark.source.stream.pulsar_cluster import stream_planner
 from siblings.tubemq.tests.scripted_server import ScriptedServer
 from siblings.ydb_topic.tests.support.service import DATABASE, TopicService
 from spark_topics.errors import DataLossError
 from spark_topics.options.spec import Scope
 from spark_topics.source.stream import idle_rest
+from tests.support import patience
 from tests.support.scripted_broker import ScriptedBroker, client_options, single
 from tubemq_spark.options import parse_read_options as parse_tubemq
 from tubemq_spark.source.tubemq_source import TubeMQSource
@@ -87,7 +87,7 @@ class Pulsar:
             broker.add_topic(self._partition(number))
         self._pool: ConnectionPool | None = None
         self._options: Any = None
-        monkeypatch.setattr(subscription, "_FORGET_S", 0.0)
+        patience.usual(monkeypatch, forget_s=0.0)
         monkeypatch.setattr(pulsar_task, "shared_pool", lambda _options: self._pool)
 
     def _partition(self, number: int) -> str:

@@ -63,9 +63,11 @@ def _fill(pool: ConnectionPool, log: str, records: Iterable[Record]) -> None:
         producers.open([log])
         producer = producers.get(log)
         encoder = EntryEncoder(
-            producer.producer_id, producer.name, producer.max_message_size_bytes
+            producer.producer_id,
+            producer.registration.name,
+            producer.max_message_size_bytes,
         )
-        first = producer.last_sequence_id + 1
+        first = producer.registration.last_sequence_id + 1
         for number, record in enumerate(records, first):
             now_ms = time.time_ns() // 1_000_000
             message = dump_record(record)

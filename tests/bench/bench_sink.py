@@ -216,7 +216,7 @@ def _ours(cluster: Cluster, topic: str, batches: list[Batch], rows: int) -> floa
             producers.send(producer, frame)
         producers.flush()
         seconds = time.perf_counter() - began
-        assert producer.stored_rows >= rows
+        assert producer.stored.rows >= rows
     finally:
         producers.close()
         pool.close()

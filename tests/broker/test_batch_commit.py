@@ -93,8 +93,8 @@ class Rows:
             producers.flush()
         finally:
             producers.close()
-        assert producer.last_stored is not None
-        return txn, producer.last_stored
+        assert producer.stored.last_message is not None
+        return txn, producer.stored.last_message
 
     def finish(self, txn: TxnId, how: str) -> None:
         """Ends it."""

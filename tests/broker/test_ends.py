@@ -14,10 +14,9 @@ import pytest
 from pulsar_spark import EndNotReachedError
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.source.plan import held_back
 from pulsar_spark.source.plan.batch_plan import plan_batch
 from pulsar_spark.source.plan.pruning import ColumnTest, Pruning
-from tests.support import reading
+from tests.support import patience, reading
 from tests.support.combinations import combinations
 from tests.support.entries import batch, member, message
 from tests.support.raw_publisher import RawPublisher, TxnId
@@ -91,7 +90,7 @@ def lab(service_url: str, admin: Admin, topic: str) -> Iterator[Lab]:
 @pytest.fixture
 def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests in which brokers pass over nothing at first."""
-    monkeypatch.setattr(held_back, "_PROBE_S", 0.3)
+    patience.usual(monkeypatch, hidden_s=0.3)
 
 
 KINDS = ("offsets", "time", "time to come")

@@ -61,8 +61,8 @@ def _send(pool: ConnectionPool, topic: str, barrier: threading.Barrier) -> None:
         producer = producers.get(topic)
         encoder = EntryEncoder(
             producer.producer_id,
-            producer.name,
-            producer.max_message_size_bytes,
+            producer.registration.name,
+            producer.registration.max_message_size_bytes,
             txn=txn,
         )
         now_ms = time.time_ns() // 1_000_000
@@ -70,7 +70,7 @@ def _send(pool: ConnectionPool, topic: str, barrier: threading.Barrier) -> None:
         barrier.wait(60)  # for the others
         producers.send(producer, frame)
         producers.flush()
-        assert producer.stored_rows == 1
+        assert producer.stored.rows == 1
     finally:
         producers.close()
         assert transactions.end([txn], TxnAction.COMMIT) == {txn: None}

@@ -779,8 +779,8 @@ class TestTransactions:
                     txn = client.begin(60_000)
                     producers.send(producer, producer.plain_entry(b"row", txn=txn))
                     producers.flush()
-                    assert producer.last_stored is not None
-                    entries[action] = producer.last_stored
+                    assert producer.stored.last_message is not None
+                    entries[action] = producer.stored.last_message
                     other = next(one for one in TxnAction if one is not action)
                     for asked, status in [
                         (action, TxnStatus.DONE),

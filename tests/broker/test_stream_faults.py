@@ -25,13 +25,12 @@ from pyspark.errors import StreamingQueryException
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import MessageId, encode_message_id
-from pulsar_spark.source.plan import held_back
 from pulsar_spark.source.stream import held_rows
 from pulsar_spark.source.stream.subscription import Subscription
 from pulsar_spark.testing.admin import Admin, AdminError
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from spark_topics.source.stream import idle_rest
-from tests.support import reading
+from tests.support import patience, reading
 from tests.support.combinations import combinations
 from tests.support.entries import message
 from tests.support.link_proxy import LinkProxy
@@ -1370,8 +1369,7 @@ class TestHeldBack:
         rows_before: int,
     ) -> None:
         """Warns once, with both places, and says no more when all is read."""
-        monkeypatch.setattr(held_rows, "_QUIET_S", 0.0)
-        monkeypatch.setattr(held_back, "_PROBE_S", 0.3)
+        patience.usual(monkeypatch, quiet_s=0.0, hidden_s=0.3)
         admin.create_topic(fresh)
         write(service_url, fresh, range(rows_before))
         with (
@@ -1416,7 +1414,7 @@ class TestHeldBack:
     ) -> None:
         """Says at its end, each time, that rows are left; marks are none."""
         if ends == "open":
-            monkeypatch.setattr(held_back, "_PROBE_S", 0.3)
+            patience.usual(monkeypatch, hidden_s=0.3)
         write(service_url, fresh, range(3))
         query = Query(service_url, topic=fresh)
         with Transactions(service_url) as transactions:

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producing import producers as producers_module
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.options.service_url import parse_service_url
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.wire.commands import ProducerAccessMode
+from tests.support import patience
 from tests.support.official import read_back
 from tests.support.waiting import await_true
 
@@ -67,7 +67,9 @@ def test_turns(
 
 def is_waiting(producers: Producers, topic: str) -> bool:
     """Whether it has been told to wait."""
-    return any(p.topic == topic and p.queued_at is not None for p in producers.all)
+    return any(
+        p.topic == topic and p.trouble.queued_at is not None for p in producers.all
+    )
 
 
 def write(producers: Producers, topic: str, value: str) -> None:
@@ -92,8 +94,7 @@ def test_the_topic_moves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Brokers forget the queue without a word: nobody waits at a place in it."""
-    monkeypatch.setattr(producers_module, "_TURN_S", 120.0)
-    monkeypatch.setattr(producers_module, "_PLACE_S", 2.0)
+    patience.usual(monkeypatch, turn_s=120.0, place_s=2.0)
     admin.create_topic(topic)
     first, second, third = make(), make(), make()
     first.open([topic])
@@ -118,7 +119,7 @@ def test_places_that_are_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody has the topic for himself who has left its queue."""
-    monkeypatch.setattr(producers_module, "_PLACE_S", 0.5)
+    patience.usual(monkeypatch, place_s=0.5)
     admin.create_topic(topic)
     first, second, third = make(), make(), make()
     first.open([topic])

@@ -25,9 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from pulsar_spark.client import connection, consumers, entry_reader
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producing import producers
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.client.transactions import COORDINATORS, TransactionClient
 from pulsar_spark.errors import SERVER_ERRORS
@@ -35,9 +33,7 @@ from pulsar_spark.options import ReadOptions
 from pulsar_spark.sink import journal
 from pulsar_spark.sink.journal import Journal
 from pulsar_spark.source.plan.batch_plan import plan_batch
-from pulsar_spark.source.read import range_reader
 from pulsar_spark.source.read.range_reader import RangeReader
-from pulsar_spark.source.stream import subscription
 from pulsar_spark.source.stream.pulsar_cluster import stream_planner
 from pulsar_spark.topics import TopicName, compile_topics_pattern
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -45,6 +41,7 @@ from pulsar_spark.wire.commands import TxnAction, decode_command
 from pulsar_spark.wire.frames import encode_frame
 from pulsar_spark.wire.outgoing import EntryEncoder
 from pulsar_spark.wire.protocol import NO_REQUEST
+from tests.support import patience
 from tests.support.scripted_broker import (
     ScriptedBroker,
     Session,
@@ -495,7 +492,9 @@ def write(talk: Talk) -> None:
             name = names[number % 2]
             producer = all_producers.get(name)
             encoder = EntryEncoder(
-                producer.producer_id, producer.name, producer.max_message_size_bytes
+                producer.producer_id,
+                producer.registration.name,
+                producer.registration.max_message_size_bytes,
             )
             for frame in encoder.single(
                 pb.MessageMetadata(), b"%d" % number, number // 2, 1
@@ -606,19 +605,18 @@ def converse(seed: int) -> tuple[Mutator, Conversation, Callable[[], None]]:
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes all waits short that options do not."""
-    for module, name, seconds in (
-        (connection, "_TICK_S", 0.05),
-        (range_reader, "_PATIENCE_S", 0.03),
-        (entry_reader, "_PROOF_TIMEOUT_S", 0.05),
-        (consumers, "_CLOSE_TIMEOUT_S", 0.05),
-        (subscription, "_DELETE_TIMEOUT_S", 0.05),
-        (subscription, "_LOOK_TIMEOUT_S", 0.05),
-        (subscription, "_ACK_TIMEOUT_S", 0.05),
-        (subscription, "_FORGET_S", 0.0),
-        (producers, "_CLOSE_TIMEOUT_S", 0.05),
-        (producers, "WRITE_PATIENCE_S", 0.5),
-        (producers, "_TICK_S", 0.02),
-    ):
-        monkeypatch.setattr(module, name, seconds)
+    patience.usual(
+        monkeypatch,
+        tick_s=0.05,
+        silence_s=0.03,
+        proof_s=0.05,
+        close_s=0.05,
+        delete_s=0.05,
+        look_s=0.05,
+        acknowledge_s=0.05,
+        forget_s=0.0,
+        write_s=0.5,
+        write_tick_s=0.02,
+    )
     hasty = partial(ProducerSettings, send_timeout_s=0.5)
     monkeypatch.setattr(journal, "ProducerSettings", hasty)

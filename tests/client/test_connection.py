@@ -33,6 +33,7 @@ from pulsar_spark.wire.commands import Request
 from pulsar_spark.wire.frames import encode_frame
 from pulsar_spark.wire.outgoing import EntryEncoder
 from pulsar_spark.wire.protocol import ClientProtocol, Delivery, SendRefused
+from tests.support import patience
 from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
@@ -1329,7 +1330,7 @@ class TestKeepAlive:
     @pytest.fixture(autouse=True)
     def _fast_clock(self, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
         """Time passes as a test says, and is looked at often."""
-        monkeypatch.setattr(module, "_TICK_S", 0.02)
+        patience.usual(monkeypatch, tick_s=0.02)
         monkeypatch.setattr(module, "time", clock)
 
     @pytest.fixture

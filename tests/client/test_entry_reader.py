@@ -24,6 +24,7 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.permits import Learnt, Permits
 from pulsar_spark.wire.protocol import Delivery
+from tests.support import patience
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
@@ -495,7 +496,7 @@ class TestComingBack:
         checks: int,
     ) -> None:
         """The broker is only asked about a start that may be gone."""
-        monkeypatch.setattr(module, "_PROOF_TIMEOUT_S", 0.1 if asks else 60)
+        patience.usual(monkeypatch, proof_s=0.1 if asks else 60)
         entries = [replace(single(b"a"), position=(LEDGER, n)) for n in (2, 3)]
         scripted.add_topic(TOPIC, entries)
         checked: list[MessageId] = []

@@ -19,6 +19,7 @@ from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.errors import AuthError, TransportError
 from pulsar_spark.options import ClientOptions, ServiceUrl
 from pulsar_spark.options.failover import Failover
+from tests.support import patience
 from tests.support.scripted_broker import (
     LOOPBACK,
     ScriptedBroker,
@@ -208,7 +209,7 @@ class TestChoice:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As in a process that was stopped: it is asked again."""
-        monkeypatch.setattr(module, "_TRY_S", DELAY_S)
+        patience.usual(monkeypatch, cluster_s=DELAY_S)
         is_back = threading.Event()
 
         def probe(pool: ConnectionPool, host: str, timeout_s: float) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producing import states as producer_state
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings, Resend
 from pulsar_spark.errors import (
     BrokerError,
@@ -24,6 +23,7 @@ from pulsar_spark.message_id import LATEST
 from pulsar_spark.schemas.info import SchemaInfo, SchemaType
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode
+from tests.support import patience
 from tests.support.scripted_broker import (
     ScriptedBroker,
     client_options,
@@ -196,10 +196,9 @@ class TestProducers:
         self,
         scripted: ScriptedBroker,
         pool: ConnectionPool,
-        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The broker repeats it to whoever attaches, for long enough: it is final."""
-        monkeypatch.setattr(producer_state, "_ENDING_S", 0.3)
+        patience.of_pool(pool, ending_s=0.3)
         ended = "TopicTerminatedError"
         scripted.script("PRODUCER", usual, *[refuse(ended)] * 20)
         scripted.script("SEND", refuse_entry(ended))
@@ -290,7 +289,7 @@ class TestWhatCannotGoAlong:
         scripted.script("SEND", usual, silence, cut)
         with writing(scripted, there) as producers:
             store(producers, b"a")
-            there._last_ids[TOPIC, producers.get(TOPIC).name] = 1
+            there._last_ids[TOPIC, producers.get(TOPIC).registration.name] = 1
             with pytest.raises(InDoubtError, match="as duplicates"):
                 store_in_chunks(producers, b"x" * 2500, 1000, number=1)
 
@@ -361,7 +360,7 @@ class TestWhatCannotGoAlong:
         there.deduplicates = True
         scripted.script("SEND", usual, refuse_entry("ChecksumError"), usual, cut)
         with writing(scripted, there) as producers:
-            there._last_ids[TOPIC, producers.get(TOPIC).name] = 2  # copies
+            there._last_ids[TOPIC, producers.get(TOPIC).registration.name] = 2  # copies
             with pytest.raises(InDoubtError, match="as duplicates"):
                 store_together(producers, b"a", b"b", b"c", b"d")
         assert stored(scripted) == [b"a", b"c"]
@@ -400,7 +399,7 @@ class TestWhatCannotGoAlong:
         scripted.script("SEND", usual, silence, cut)
         settings = ProducerSettings(name=name)
         with writing(scripted, there, settings=settings) as producers:
-            there._last_ids[TOPIC, producers.get(TOPIC).name] = known
+            there._last_ids[TOPIC, producers.get(TOPIC).registration.name] = known
             send(producers, b"a", b"b", b"c")
             if goes:
                 producers.flush()

@@ -29,6 +29,7 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import BUFFER_BYTES
 from pulsar_spark.wire.permits import Learnt
 from spark_topics.client.reached import note_reached
+from tests.support import patience
 from tests.support.fixtures import Clock
 from tests.support.scripted_broker import (
     ScriptedBroker,
@@ -520,7 +521,7 @@ class TestIdleConnections:
         self, scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[ConnectionPool]:
         """Connections that end soon."""
-        monkeypatch.setattr(connection_module, "_TICK_S", 0.01)
+        patience.usual(monkeypatch, tick_s=0.01)
         options = client_options(scripted.address, connection_max_idle_s=0.1)
         with ConnectionPool(options) as pool:
             yield pool

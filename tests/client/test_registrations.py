@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.client import registrations as module
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.registrations import Registrations
 from pulsar_spark.errors import BrokerError
 from pulsar_spark.wire.layout import Layout
+from tests.support import patience
 from tests.support.scripted_broker import ScriptedBroker, cut, refuse, usual
 from tests.support.waiting import wait_until
 
@@ -100,11 +100,11 @@ class TestControllers:
         self,
         scripted: ScriptedBroker,
         registrations: Registrations,
-        monkeypatch: pytest.MonkeyPatch,
+        pool: ConnectionPool,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         """A warning, once; each further call tries once, until it is registered."""
-        monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+        patience.of_pool(pool, controller_s=0.2)
         scripted.scalable = {}
         scripted.always(SUBSCRIBE, refuse("UnknownError", "no leader"))
         registrations.add(layouts(scripted))
@@ -140,11 +140,11 @@ class TestControllers:
         scripted: ScriptedBroker,
         other: ScriptedBroker,
         registrations: Registrations,
-        monkeypatch: pytest.MonkeyPatch,
+        pool: ConnectionPool,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         """Nothing is protected then, which is told; no further plan waits for it."""
-        monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+        patience.of_pool(pool, controller_s=0.2)
         scripted.scalable = {TOPIC: TOPIC}
         scripted.controller = other.url
         registrations.add(layouts(scripted))

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.client import segment_ends as module
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.segment_ends import readable_ends
 from pulsar_spark.message_id import EARLIEST, MessageId, TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from tests.support import patience
 from tests.support.scripted_broker import LEDGER, ScriptedBroker, StoredFrame, single
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ OPEN, ABORTED = TxnId(0, 1), TxnId(0, 2)
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this broker does not deliver at once, it never does."""
-    monkeypatch.setattr(module, "_DELIVERY_S", 0.2)
+    patience.usual(monkeypatch, delivery_s=0.2)
 
 
 def entry(kind: str) -> StoredFrame:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.client import segment_ends, segment_tail
 from pulsar_spark.client.segment_tail import (
     has_ended_at,
     last_stored_id,
@@ -15,6 +14,7 @@ from pulsar_spark.client.segment_tail import (
 )
 from pulsar_spark.errors import ReadTimeoutError, TopicNotFoundError
 from pulsar_spark.message_id import MessageId
+from tests.support import patience
 from tests.support.scripted_broker import (
     LEDGER,
     Action,
@@ -52,7 +52,7 @@ ENTRIES = [
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broker and readers take turns here by themselves."""
-    monkeypatch.setattr(segment_ends, "SETTLING_S", 0.0)
+    patience.usual(monkeypatch, settling_s=0.0)
 
 
 @pytest.mark.parametrize("sent_id", [0, 20])
@@ -149,16 +149,14 @@ def test_the_last_entry_of_all(scripted: ScriptedBroker, pool: ConnectionPool) -
     assert not has_ended_at(pool, nowhere, None)
 
 
-def test_all_producers(
-    scripted: ScriptedBroker, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_producers(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """Of several topic partitions together, unless these are too large."""
     other = "persistent://public/default/t-partition-1"
     scripted.add_topic(SEGMENT, ENTRIES)
     scripted.add_topic(other, [entry("mine", 7), entry("third", 0)])
     ids = last_stored_ids(pool, [SEGMENT, other])
     assert ids == {"mine": 7, "other": 10, "third": 0}
-    monkeypatch.setattr(segment_tail, "_WHOLE_S", 0.0)
+    patience.of_pool(pool, tail_s=0.0)
     scripted.always("FLOW", silence)
     with pytest.raises(ReadTimeoutError, match="which producers have written"):
         last_stored_ids(pool, [SEGMENT, other])

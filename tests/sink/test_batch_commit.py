@@ -74,7 +74,7 @@ def written(
             producers.flush()
         finally:
             producers.close()
-        parts[task] = Part(txn, topic, producer.last_stored)
+        parts[task] = Part(txn, topic, producer.stored.last_message)
     return parts
 
 

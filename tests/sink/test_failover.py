@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.client.producing import producers as producers_module
 from pulsar_spark.errors import AuthError, TransportError
 from pulsar_spark.options import ServiceUrl, WriteOptions, parse_write_options
 from pulsar_spark.schemas.info import SchemaType
 from pulsar_spark.sink.driver import BatchWrite, StreamWrite
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from spark_topics.sink.write import Task
+from tests.support import patience
 from tests.support.scripted_broker import (
     ScriptedBroker,
     Session,
@@ -187,7 +187,7 @@ def test_it_goes_down_under_rows(
 ) -> None:
     """The task fails, and nothing of it goes elsewhere; the next write does."""
     here.script("SEND", usual, goes_down)
-    monkeypatch.setattr(producers_module, "WRITE_PATIENCE_S", 0.5)
+    patience.usual(monkeypatch, write_s=0.5)
     timeout = {"pulsar.producer.sendTimeoutMs": "500"}
     given = options(here, there, streaming=False, **timeout)
     write = BatchWrite(given)

@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
-from pulsar_spark.client.producing.states import Shared, TopicProducer
+from pulsar_spark.client.producing.states import Registration, Shared, TopicProducer
 from pulsar_spark.errors import IdempotenceError, MessageTooLargeError
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.message_id import TxnId
@@ -41,8 +41,9 @@ def target(
     """A target whose producer attached to a broker that knew this number."""
     given = {"service.url": "pulsar://nowhere:6650", "topic": "t", **options}
     producer = TopicProducer(TOPIC, "name", Shared())
-    producer.max_message_size_bytes = limit
-    producer.last_sequence_id = last_sequence_id
+    producer.registration = Registration(
+        "name", last_sequence_id, max_message_size_bytes=limit
+    )
     return Target(
         producer,
         parse_write_options(given, streaming=False),

@@ -26,13 +26,13 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import WriteOptions, parse_write_options
 from pulsar_spark.sink import numbering
-from pulsar_spark.sink import task as task_writer
 from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, TxnAction
 from spark_topics.sink.write import Task
+from tests.support import patience
 from tests.support.entries import members_of
 from tests.support.reading import read
 from tests.support.scripted_broker import (
@@ -552,7 +552,7 @@ def test_a_transaction_that_expires_in_a_task(
     scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is noticed before anything else is sent; cause and cure are named."""
-    monkeypatch.setattr(task_writer, "_CONFIRMED_S", 0.0)
+    patience.usual(monkeypatch, confirmed_s=0.0)
 
     def expire() -> None:
         scripted.expire(*scripted.transactions)

@@ -16,7 +16,7 @@ from pulsar_spark.source import pulsar_source as module
 from pulsar_spark.source.plan.query_schema import find_schema, value_columns_of
 from pulsar_spark.source.pulsar_source import PulsarSource
 from pulsar_spark.source.read import task
-from pulsar_spark.source.stream import subscription
+from tests.support import patience
 from tests.support.scripted_broker import ScriptedBroker, single
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _shared(pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connections of the process are those to the scripted broker."""
     for one in (module, task):
         monkeypatch.setattr(one, "shared_pool", lambda _options: pool)
-    monkeypatch.setattr(subscription, "_FORGET_S", 0.0)
+    patience.usual(monkeypatch, forget_s=0.0)
 
 
 def load(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import consumers, requests
+from pulsar_spark.client import requests
 from pulsar_spark.client.connection import Pending
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producing import producers
+from tests.support import patience
 from tests.support.scripted_broker import (
     PATIENCE_S,
     ScriptedBroker,
@@ -68,8 +68,7 @@ def _is_left_unanswered(request: futures.Future[Any]) -> bool:
 @pytest.fixture(autouse=True)
 def _patient_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who closes something waits until a busy machine has come to it."""
-    for module in (consumers, producers):
-        monkeypatch.setattr(module, "_CLOSE_TIMEOUT_S", PATIENCE_S)
+    patience.usual(monkeypatch, close_s=PATIENCE_S)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from typing import Any
 
 from pulsar_spark.client.connection import Connection, Pending
 from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.client.pool import WRITE_PATIENCE_S, BrokerAddress, ConnectionPool
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.client.producing.refusals import TERMINATED, explained
 from pulsar_spark.client.producing.resending import Resending
 from pulsar_spark.client.producing.states import (
@@ -68,26 +68,6 @@ from spark_topics.client.retry import LongWait, Retry, ask_all
 __all__ = ["ProducerSettings", "Producers", "Resend", "TopicProducer"]
 
 logger = logging.getLogger("pulsar_spark.client")
-
-#: The send timeout is divided into this many silences: after each but the last, the
-#: producer attaches again.
-_SILENCES = 2
-
-#: How often a waiting task looks at the clock, in seconds.
-_TICK_S = 0.5
-
-#: How long a close may wait for the broker's word, in seconds.
-_CLOSE_TIMEOUT_S = 5.0
-
-#: How long a task waits for its turn where others have a topic to themselves, in
-#: seconds. These are most often tasks of the same write: each ends in its own time.
-_TURN_S = 600.0
-
-#: How long a producer stays in a queue for exclusive access before it joins the end of
-#: it, in seconds. A topic that moves, or is loaded again, has a new queue, and brokers
-#: (4.0.7) say nothing to those in the old one.
-_PLACE_S = 60.0
-
 
 #: Some entries of one producer, in order.
 _Entries = tuple[TopicProducer, Sequence[SendFrame]]
@@ -160,15 +140,18 @@ class Producers:
         self._pool = pool
         self._options = pool.options
         self._settings = settings
-        self._shared = Shared(is_transactional=settings.transactional)
+        self._patience = pool.options.patience
+        self._shared = Shared(
+            is_transactional=settings.transactional, ending_s=self._patience.ending_s
+        )
         self._producers: dict[str, TopicProducer] = {}
         # Hosts of the new cluster, by topic that was migrated.
         self._migrated: dict[str, tuple[str, ...]] = {}
         self._send_timeout_s = settings.send_timeout_s
         if self._send_timeout_s is None:
             self._send_timeout_s = self._options.operation_timeout_s
-        self._patience_s = max(WRITE_PATIENCE_S, self._send_timeout_s)
-        self._retry = pool.retry(self._patience_s)
+        self._away_s = max(self._patience.write_s, self._send_timeout_s)
+        self._retry = pool.retry(self._away_s)
         self._looked = 0.0  # when silence was last looked for
         self.reconnects = 0
         self.waited_s = 0.0
@@ -300,10 +283,11 @@ class Producers:
             count, in_flight_bytes = self._fitting(frames)
             if not count:
                 return
-            if not producer.pending:
+            pending = producer.in_flight.pending
+            if not pending:
                 assert producer.attachment is not None
                 producer.attachment.heard_at = time.monotonic()
-            producer.pending.extend(frames[:count])
+            pending.extend(frames[:count])
             shared.in_flight_bytes = in_flight_bytes
             yield producer, frames[:count]
             if count < len(frames):
@@ -362,7 +346,7 @@ class Producers:
         settings, producers = self._settings, self._producers.values()
         is_shared = settings.access_mode is ProducerAccessMode.SHARED
         if self._shared.in_flight_bytes or settings.name or not is_shared:
-            self._ask_to_close(producers, _CLOSE_TIMEOUT_S)
+            self._ask_to_close(producers, self._patience.close_s)
         else:
             tell_all(*self._requests_to_close(producers))
         for producer in self._producers.values():
@@ -416,7 +400,7 @@ class Producers:
                         again = self._sent_again()
                         if not again:
                             shared.awaited_bytes = awaited_bytes
-                            shared.changed.wait(_TICK_S)
+                            shared.changed.wait(self._patience.write_tick_s)
                             is_broken = bool(self._broken(wanted))
                 if again:
                     self._settings.before_send()
@@ -444,7 +428,7 @@ class Producers:
         return {
             producer: reason
             for producer, reason in self._shared.broken.items()
-            if producer.has_in_flight or producer in wanted
+            if producer.in_flight or producer in wanted
         }
 
     def _mend(self, wanted: Collection[TopicProducer]) -> None:
@@ -479,11 +463,11 @@ class Producers:
         Those that wait for their turn have a limit of their own.
         """
         limit_s = self._send_timeout_s
-        long_ago = time.monotonic() - self._patience_s
+        long_ago = time.monotonic() - self._away_s
         for producer, error in broken.items():
             trouble = producer.trouble  # a receipt may just have ended it
             is_away = trouble.tries > 1 and trouble.began <= long_ago
-            is_away = is_away and producer.queued_at is None
+            is_away = is_away and trouble.queued_at is None
             if is_away or (limit_s and trouble.waited_s >= limit_s):
                 raise error
 
@@ -494,16 +478,16 @@ class Producers:
         by_topic = {producer.topic: producer for producer in broken}
         self._settings.before_resend()
         on_connections: dict[Connection, list[TopicProducer]] = {}
-        before = {producer: producer.cluster for producer in broken}
+        before = {producer: producer.registration.cluster for producer in broken}
         answers = self._attach(broken, self._retry)
         ended = self._end_sealed(by_topic, answers)
         for topic, answer in answers.items():
             producer = by_topic[topic]
             if not isinstance(answer, PulsarSparkError):
-                if before[producer] not in (None, producer.cluster):
+                if before[producer] not in (None, producer.registration.cluster):
                     self._check_move(producer, answer)
                 _check_version(producer, answer.schema_version)
-                self._check_damaged(producer, answer.last_sequence_id)
+                producer.check_damaged(answer.last_sequence_id)
                 self._check_doubt(producer, answer.last_sequence_id, broken[producer])
                 if self._has_to_resend(producer):
                     assert producer.connection is not None
@@ -594,7 +578,7 @@ class Producers:
                 rows=1,
             )
         is_typed = producer.schema is not None
-        if is_typed and success.schema_version != producer.schema_version:
+        if is_typed and success.schema_version != producer.registration.schema_version:
             raise SchemaError(
                 f"{topic} goes on at another cluster, where the schema of these rows "
                 "has another version than the one that they say. The task has to run "
@@ -606,30 +590,20 @@ class Producers:
         if last_known > last or (last_known >= first and resends):
             raise InDoubtError(
                 "it goes on at another cluster, which has had rows of a producer "
-                f"{producer.name} already, and would drop these as duplicates. Leave "
-                "`pulsar.producer.producerName` out, and let each cluster have another "
-                "`clusterName`. The task has to run again: allow that by "
-                "`spark.task.maxFailures`.",
+                f"{producer.registration.name} already, and would drop these as "
+                "duplicates. Leave `pulsar.producer.producerName` out, and let each "
+                "cluster have another `clusterName`. The task has to run again: allow "
+                "that by `spark.task.maxFailures`.",
                 topic_partition=topic,
-                rows=producer.pending_rows,
+                rows=producer.in_flight.rows,
             )
-
-    def _check_damaged(self, producer: TopicProducer, last_sequence_id: int) -> None:
-        """Raise for an entry that a broker which deduplicates will never take.
-
-        It arrived damaged, and what came after it is stored.
-        """
-        damaged, producer.damaged = producer.damaged, {}
-        for sequence_id, error in damaged.items():
-            if sequence_id <= last_sequence_id:
-                raise error
 
     def _check_doubt(
         self, producer: TopicProducer, last_sequence_id: int, error: PulsarSparkError
     ) -> None:
         with self._shared.changed:
-            rows = producer.pending_rows
-            in_doubt = producer.has_in_flight and last_sequence_id < 0
+            rows = producer.in_flight.rows
+            in_doubt = bool(producer.in_flight) and last_sequence_id < 0
         if in_doubt and self._settings.resend is Resend.IF_DEDUPLICATED:
             raise InDoubtError(
                 f"{rows} rows of a transaction were on their way when this happened: "
@@ -643,10 +617,10 @@ class Producers:
 
     def _has_to_resend(self, producer: TopicProducer) -> bool:
         """Return whether there is anything without a receipt to be sent again."""
-        if not producer.has_in_flight:
+        if not producer.in_flight:
             return False
         if self._settings.resend is Resend.NEVER:
-            rows = producer.drop_pending()
+            rows = producer.drop_in_flight()
             logger.warning("%s: %d rows in flight were dropped", producer.topic, rows)
             return False
         return True
@@ -663,27 +637,29 @@ class Producers:
 
         A broker drops entries without a word while a topic moves.
         """
-        limit_s = self._send_timeout_s
-        now = time.monotonic()
-        if not limit_s or now - self._looked < min(_TICK_S, limit_s / _SILENCES):
+        limit_s, now = self._send_timeout_s, time.monotonic()
+        if not limit_s:
+            return
+        bearable_s = limit_s / self._patience.silences
+        if now - self._looked < min(self._patience.write_tick_s, bearable_s):
             return
         self._looked = now
         for producer in self._producers.values():
             attachment = producer.attachment
             with self._shared.changed:
-                if not producer.pending:
+                if not producer.in_flight.pending:
                     continue
                 assert attachment is not None
                 assert attachment.heard_at is not None
                 silent_s = now - attachment.heard_at
                 trouble = producer.trouble
                 is_over = (
-                    trouble.silences >= _SILENCES - 1
+                    trouble.silences >= self._patience.silences - 1
                     and trouble.waited_s + silent_s >= limit_s
                 )
-                if not is_over and silent_s < limit_s / _SILENCES:
+                if not is_over and silent_s < bearable_s:
                     continue
-                rows = producer.pending_rows
+                rows = producer.in_flight.rows
                 trouble.silences += 1
             if is_over:
                 raise SendTimeoutError(
@@ -715,7 +691,7 @@ class Producers:
         }
         sent = send_all(connections, requests)
         answers = gather(sent, self._options.operation_timeout_s)
-        until = time.monotonic() + _PLACE_S
+        until = time.monotonic() + self._patience.place_s
         while queued := [topic for topic in sent if _is_queued(sent[topic])]:
             turn_s = self._turn_s([by_topic[topic] for topic in queued])
             left_s = min(turn_s, until - time.monotonic())
@@ -730,7 +706,6 @@ class Producers:
             producer, connection = by_topic[topic], connections[topic]
             if not isinstance(answer, PulsarSparkError):
                 producer.attached(answer)
-                producer.cluster = self._cluster(topic)
             elif isinstance(connection, Connection):
                 answers[topic] = self._not_attached(producer, connection, answer)
                 is_waiting = self._settings.waits and has_exclusive_producer(answer)
@@ -759,19 +734,21 @@ class Producers:
         now = time.monotonic()
         since = []
         for producer in queued:
-            if producer.queued_at is None:
-                producer.queued_at = now
+            trouble = producer.trouble
+            if trouble.queued_at is None:
+                trouble.queued_at = now
                 logger.info("%s: waiting for exclusive access", producer.topic)
-            since.append(producer.queued_at)
-        return min(since) + _TURN_S - now
+            since.append(trouble.queued_at)
+        return min(since) + self._patience.turn_s - now
 
     def _left_queue(self, producer: TopicProducer) -> BrokerError:
         """Leave the queue. The error says whether to join another one."""
         connection = producer.connection
         assert connection is not None
         connection.tell(commands.close_producer(producer.producer_id))
+        turn_s = self._patience.turn_s
         return BrokerError(
-            f"Others have had the topic for themselves for {_TURN_S:g} s, and it was "
+            f"Others have had the topic for themselves for {turn_s:g} s, and it was "
             "not this task's turn (`pulsar.producer.accessMode`): end them, or let a "
             "single task at a time write to a topic partition. Tasks that write to "
             "several may be waiting for each other.",
@@ -784,23 +761,20 @@ class Producers:
         self, producer: TopicProducer, connection: Connection
     ) -> Request[pb.CommandProducerSuccess]:
         settings = self._settings
-        old = producer.connection
-        attachment = producer.attach(connection)
-        if producer.cluster != self._cluster(producer.topic):
-            # If there are any, they are of another cluster.
-            producer.topic_epoch = None
-            producer.chunks.leave()
+        old, registration = producer.connection, producer.registration
+        cluster = self._cluster(producer.topic)
+        attachment = producer.attach(connection, cluster)
         if old is not None:
             old.detach_producer(producer.producer_id)
         connection.attach_producer(producer.producer_id, attachment)
         return commands.producer(
             topic=producer.topic,
             producer_id=producer.producer_id,
-            producer_name=producer.name,
+            producer_name=registration.name,
             user_provided_producer_name=bool(settings.name),
-            epoch=producer.epoch,
+            epoch=registration.epoch,
             access_mode=settings.access_mode,
-            topic_epoch=producer.topic_epoch,
+            topic_epoch=registration.topic_epoch_in(cluster),
             txn_enabled=settings.transactional,
             properties=settings.properties,
             schema=producer.schema,
@@ -819,7 +793,7 @@ class Producers:
             return self._follow(producer, error)
         if not isinstance(error, BrokerError):
             return error
-        error = explained(error.about(producer.topic), producer.name)
+        error = explained(error.about(producer.topic), producer.registration.name)
         return producer.doubted_end(error) if error.code == TERMINATED else error
 
     def _follow(
@@ -866,7 +840,8 @@ def _check_version(producer: TopicProducer, schema_version: bytes) -> None:
 
     What has no receipt says the old one.
     """
-    if producer.schema is not None and schema_version != producer.schema_version:
+    registered = producer.registration.schema_version
+    if producer.schema is not None and schema_version != registered:
         raise SchemaError(
             f"{producer.topic}: the topic's schemas were deleted while rows were "
             "written to it, so that nobody can tell which schema these have. Write "

@@ -16,8 +16,9 @@ meet under one lock, ``Shared.changed``::
 ATTACHING may last: a broker lets a producer queue for exclusive access. A BROKEN one
 waits in ``Shared.broken`` until the task's thread attaches it again; if the broker
 refuses that for now, it is BROKEN again. What has no receipt is then sent again, a
-little at first and more as receipts come, see ``resending``. An error that another try
-cannot cure is final for all producers of the task: ``Shared.fatal``.
+little at first and more as receipts come, see ``resending``. A producer of a segment
+that is sealed leaves the drawing: ENDED. An error that another try cannot cure is final
+for all producers of the task: ``Shared.fatal``.
 
 Each attachment speaks for itself alone. A reading thread may still be about to report
 on a connection that the producer has left; none of that may harm the next attachment.
@@ -25,16 +26,15 @@ on a connection that the producer has left; none of that may harm the next attac
 
 from __future__ import annotations
 
-import enum
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 
 from pulsar_spark.client.connection import Connection, new_producer_id
+from pulsar_spark.client.producing.entries import Chunks, InFlight, Stored
 from pulsar_spark.client.producing.refusals import DAMAGED, TERMINATED, explained
 from pulsar_spark.client.producing.resending import Resending
 from pulsar_spark.errors import (
@@ -44,7 +44,8 @@ from pulsar_spark.errors import (
     TransportError,
 )
 from pulsar_spark.loops.sends import Receipt, SendFrame
-from pulsar_spark.message_id import MessageId, TxnId
+from pulsar_spark.message_id import TxnId
+from pulsar_spark.options.patience import USUAL
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import CompressionType
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
@@ -53,12 +54,6 @@ from pulsar_spark.wire.protocol import SendRefused
 
 #: An entry may arrive damaged this many times in a row.
 _MAX_DAMAGED = 3
-
-#: How long a broker must go on saying that a topic has ended before that counts, in
-#: seconds. Between the two things that a migration changes lies one write to the store
-#: of the metadata, so this is ample; where a topic has ended for good, a job waits for
-#: its error so long.
-_ENDING_S = 5.0
 
 #: An attachment that lasted this long, in seconds, worked: its end is a new problem,
 #: not the last one again.
@@ -69,13 +64,106 @@ _STEADY_S = 10.0
 _MOST_EARLY = 64
 
 
-class State(enum.Enum):
-    """Where a producer is in the drawing above."""
+@dataclass(frozen=True)
+class New:
+    """The producer has no attachment: not yet, or the broker refused the last try."""
 
-    NEW = "new"
-    ATTACHING = "attaching"
-    ATTACHED = "attached"
-    BROKEN = "broken"
+
+@dataclass(frozen=True)
+class Attaching:
+    """PRODUCER is on its way, or the broker lets the producer queue."""
+
+    attachment: Attachment
+
+
+@dataclass(frozen=True)
+class Attached:
+    """The broker takes entries."""
+
+    attachment: Attachment
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The producer waits in ``Shared.broken``; its attachment has ended, if any."""
+
+    attachment: Attachment | None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The segment is sealed: nothing more can be sent.
+
+    Attributes:
+        left: Entries that had no receipt when the broker said so, in order.
+    """
+
+    left: Sequence[SendFrame]
+
+
+#: Where a producer is in the drawing above.
+State = New | Attaching | Attached | Broken | Ended
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What brokers said of a producer as it attached.
+
+    Attributes:
+        name: Name of the producer; as given before the first attachment.
+        last_sequence_id: The highest that the broker knew of under this name when the
+            producer attached first; -1 for none, or if it does not deduplicate.
+        schema_version: Of the values, as of the first attachment; empty for none.
+        max_message_size_bytes: The broker's limit for an entry; 0 before that.
+        epoch: How often the producer has attached.
+        topic_epoch: What a broker that gives exclusive access wants to see again.
+        cluster: Hosts of the cluster of the last attachment; None before that.
+    """
+
+    name: str
+    last_sequence_id: int = -1
+    schema_version: bytes = b""
+    max_message_size_bytes: int = 0
+    epoch: int = 0
+    topic_epoch: int | None = None
+    cluster: tuple[str, ...] | None = None
+
+    def renewed(
+        self,
+        success: pb.CommandProducerSuccess,
+        attachment: Attachment,
+        *,
+        is_typed: bool,
+    ) -> Registration:
+        """Return the registration after another PRODUCER_SUCCESS.
+
+        Args:
+            success: The broker's reply.
+            attachment: The attachment that begins.
+            is_typed: Whether the producer has a schema.
+        """
+        topic_epoch = self.topic_epoch_in(attachment.cluster)
+        renewed = replace(
+            self,
+            name=success.producer_name,
+            max_message_size_bytes=attachment.connection.max_message_size_bytes,
+            epoch=self.epoch + 1,
+            topic_epoch=(
+                success.topic_epoch if success.HasField("topic_epoch") else topic_epoch
+            ),
+            cluster=attachment.cluster,
+        )
+        if self.epoch:
+            return renewed
+        return replace(
+            renewed,
+            last_sequence_id=success.last_sequence_id,
+            schema_version=success.schema_version if is_typed else b"",
+        )
+
+    def topic_epoch_in(self, cluster: tuple[str, ...]) -> int | None:
+        """Return the topic epoch to attach with in a cluster; None for none."""
+        return self.topic_epoch if cluster == self.cluster else None
 
 
 @dataclass
@@ -88,6 +176,7 @@ class Trouble:
         tries: How often it attached again for any reason.
         damages: How often it attached again because an entry arrived damaged.
         ended_at: When the broker first said that the topic has ended.
+        queued_at: Since when it waits for exclusive access; None if it does not.
         began: When the problem that it tries to get over was new.
     """
 
@@ -96,67 +185,8 @@ class Trouble:
     tries: int = 0
     damages: int = 0
     ended_at: float | None = None
+    queued_at: float | None = None
     began: float = field(default=0.0, compare=False)
-
-
-class Chunks:
-    """The chunks of a message in flight: what receipts for chunks may be believed.
-
-    The chunks of a row have one number. A broker (4.0.7) that finds duplicates goes by
-    the last of them; but one that loads the topic between two counts those that it
-    finds there, and drops the last, as it does if it had all::
-
-        ledger 7: 0/3 1/3     loaded again, ledger 8: 0/3 1/3   2/3 is dropped
-
-    A topic that is loaded has a new ledger. So the broker is believed if what is sent
-    again goes to the ledger that the last receipt before had named. Which chunk it says
-    it had is not known: this receipt comes ahead of those of entries to be stored.
-    Where all that was sent again had been stored, the next new entry names the ledger.
-
-    Attributes:
-        are_left: Whether the last receipt was for a chunk, with more of them to come.
-        are_in_doubt: Whether the topic was loaded again, so that a row may lack a
-            chunk.
-        are_unsettled: Whether no receipt since then names a ledger.
-    """
-
-    def __init__(self) -> None:
-        self._number = -1  # of the last row in chunks
-        self._resent_up_to = -1
-        self._ledger_before = -1  # -1: none is known
-        self._is_same = False
-        self._is_another = False
-        self.are_left = False
-        self.are_in_doubt = False
-        self.are_unsettled = False
-
-    def attach(self, pending: Sequence[SendFrame], last: Receipt | None) -> None:
-        """Take in that what has no receipt will be sent again."""
-        if not pending:
-            return
-        if pending[0].sequence_id > self._resent_up_to:
-            self._ledger_before = -1 if last is None else last.ledger_id
-            self._is_another = False
-        self._is_same = False
-        self._resent_up_to = pending[-1].sequence_id
-
-    def leave(self) -> None:
-        """Note a move to another cluster, which has other ledgers."""
-        self._ledger_before = -1
-
-    def take(self, frame: SendFrame, receipt: Receipt) -> None:
-        """Take in the next receipt."""
-        self.are_left = not frame.rows
-        if not frame.rows:
-            self._number = frame.sequence_id
-        if receipt.entry_id < 0:
-            self.are_unsettled |= frame.sequence_id == self._number
-        elif receipt.ledger_id == self._ledger_before:
-            self._is_same = True
-        else:
-            self._is_another = True
-        self.are_in_doubt |= self.are_unsettled and self._is_another
-        self.are_unsettled &= not self._is_same
 
 
 class Shared:
@@ -170,10 +200,15 @@ class Shared:
         resending: Attached ones that have not sent all again, in order.
         fatal: The error that every call raises from now on; None for none.
         is_transactional: Whether the entries are of transactions.
+        ending_s: How long a broker must go on saying that a topic has ended before that
+            counts, in seconds.
     """
 
-    def __init__(self, *, is_transactional: bool = False) -> None:
+    def __init__(
+        self, *, is_transactional: bool = False, ending_s: float = USUAL.ending_s
+    ) -> None:
         self.is_transactional = is_transactional
+        self.ending_s = ending_s
         self.changed = threading.Condition()
         self.in_flight_bytes = 0
         self.awaited_bytes = 0
@@ -196,30 +231,13 @@ class TopicProducer:
     Attributes:
         topic: Full name of the topic partition.
         schema: As given.
-        schema_version: What the broker calls it; empty where there is none.
         producer_id: Unique in the process.
-        name: As the broker knows it.
-        last_sequence_id: The highest that the broker knew of under this name when the
-            producer attached first; -1 for none, or if it does not deduplicate.
-        max_message_size_bytes: The broker's limit for an entry.
-        last_stored_id: The highest that a receipt has come for, or else as above.
-        stored_rows, stored_bytes: What receipts have come for; bytes are of frames.
-        duplicate_rows: Rows that the broker had already, and dropped.
+        registration: What brokers said of the producer as it attached.
+        state: The state. The methods below change it, and nothing else does.
+        in_flight: Entries without a receipt.
+        stored: What receipts have come for.
         chunks: What is known of chunks that the broker says it had.
-        last_receipt: The last one that named an entry; None for none.
-        state: If it is. The methods below change it, and nothing else does.
-        attachment: The current one, or the one that ended last; None where NEW.
-        pending: Entries that were sent and have no receipt, in order.
-        unsent: Those behind them that this attachment is still to send again.
         trouble: What went wrong since the last receipt.
-        damaged: Refusals of entries that arrived damaged since it attached, by sequence
-            id.
-        epoch: How often it has attached.
-        topic_epoch: What a broker that gives exclusive access wants to see again.
-        cluster: Hosts of the cluster of the last attachment; None before that.
-        queued_at: Since when it waits for exclusive access; None if it does not.
-        left: What had no receipt when a broker said that the segment is sealed; None
-            before that. Nothing more can be sent.
     """
 
     def __init__(
@@ -232,29 +250,16 @@ class TopicProducer:
     ) -> None:
         self.topic = topic
         self.schema = schema
-        self.schema_version = b""
         self.producer_id = new_producer_id()
-        self.name = name
-        self.last_sequence_id = -1
-        self._plain_id = -1  # of the last entry that ``plain_entry`` made
-        self.last_stored_id = -1
-        self.max_message_size_bytes = 0
-        self.stored_rows = 0
-        self.stored_bytes = 0
-        self.duplicate_rows = 0
+        self.registration = Registration(name)
+        self.state: State = New()
+        self.in_flight = InFlight()
+        self.stored = Stored()
         self.chunks = Chunks()
-        self.last_receipt: Receipt | None = None
-        self.state = State.NEW
-        self.attachment: Attachment | None = None
-        self.pending: deque[SendFrame] = deque()
-        self.unsent: deque[SendFrame] = deque()
         self.trouble = Trouble()
-        self.damaged: dict[int, BrokerError] = {}
-        self.epoch = 0
-        self.topic_epoch: int | None = None
-        self.cluster: tuple[str, ...] | None = None
-        self.queued_at: float | None = None
-        self.left: list[SendFrame] | None = None
+        # Refusals of entries that arrived damaged since it attached, by sequence id.
+        self._damaged: dict[int, BrokerError] = {}
+        self._plain_id = -1  # of the last entry that ``plain_entry`` made
         self._shared = shared
         self._new_encryption = new_encryption
 
@@ -264,37 +269,28 @@ class TopicProducer:
         return None if self._new_encryption is None else self._new_encryption()
 
     @property
+    def attachment(self) -> Attachment | None:
+        """The current attachment, or the last one while BROKEN; None for none."""
+        state = self.state
+        return None if isinstance(state, New | Ended) else state.attachment
+
+    @property
     def connection(self) -> Connection | None:
-        """The connection of the producer, current or intended; None while NEW."""
+        """The connection of the attachment; None for none."""
         return None if self.attachment is None else self.attachment.connection
 
     @property
-    def last_stored(self) -> MessageId | None:
-        """The message id in the last receipt that had a message id."""
-        receipt = self.last_receipt
-        return receipt and MessageId(receipt.ledger_id, receipt.entry_id)
-
-    @property
-    def pending_rows(self) -> int:
-        """Rows of the entries without a receipt."""
-        return sum(frame.rows for frame in self._in_flight)
+    def left(self) -> Sequence[SendFrame] | None:
+        """What had no receipt when the segment was sealed; None if it is not."""
+        return self.state.left if isinstance(self.state, Ended) else None
 
     @property
     def sent_ids(self) -> tuple[int, int]:
         """The first sequence id without a receipt, and the last id sent."""
-        frames = list(self._in_flight)
+        frames = list(self.in_flight)
         if not frames:
-            return self.last_stored_id + 1, self.last_stored_id
+            return self.stored.last_id + 1, self.stored.last_id
         return frames[0].sequence_id, frames[-1].highest_sequence_id
-
-    @property
-    def has_in_flight(self) -> bool:
-        """Return whether there are any."""
-        return bool(self.pending or self.unsent)
-
-    @property
-    def _in_flight(self) -> Iterable[SendFrame]:
-        return chain(self.pending, self.unsent)
 
     def encoder(
         self,
@@ -312,12 +308,12 @@ class TopicProducer:
         """
         return EntryEncoder(
             self.producer_id,
-            self.name,
-            self.max_message_size_bytes,
+            self.registration.name,
+            self.registration.max_message_size_bytes,
             compression,
             txn,
             chunk_bytes,
-            self.schema_version,
+            self.registration.schema_version,
             self._encryption,
         )
 
@@ -339,7 +335,7 @@ class TopicProducer:
             MessageTooLargeError: It does not fit into an entry.
         """
         # Brokers that deduplicate drop what has no larger number than the last entry.
-        self._plain_id = max(self._plain_id, self.last_sequence_id) + 1
+        self._plain_id = max(self._plain_id, self.registration.last_sequence_id) + 1
         (frame,) = self.encoder(txn=txn).single(
             metadata or pb.MessageMetadata(),
             message,
@@ -350,18 +346,24 @@ class TopicProducer:
 
     # -- changes of state, by the task's thread but for ``broke`` ----------------------
 
-    def attach(self, connection: Connection) -> Attachment:
+    def attach(self, connection: Connection, cluster: tuple[str, ...]) -> Attachment:
         """Begin an attachment, right before PRODUCER is sent: NEW, BROKEN -> ATTACHING.
+
+        Args:
+            connection: To the broker of the topic partition.
+            cluster: Hosts of the broker's cluster.
 
         Returns:
             What the connection's reading thread is to call.
         """
         with self._shared.changed:
-            self.attachment = Attachment(self, connection, self._shared)
-            self.chunks.attach(self.pending + self.unsent, self.last_receipt)
+            attachment = Attachment(self, connection, cluster, self._shared)
+            self.chunks.attach(list(self.in_flight), self.stored.last_receipt)
+            if cluster != self.registration.cluster:
+                self.chunks.leave()
             self._shared.broken.pop(self, None)
-            self.state = State.ATTACHING
-            return self.attachment
+            self.state = Attaching(attachment)
+            return attachment
 
     def attached(self, success: pb.CommandProducerSuccess) -> None:
         """Take in PRODUCER_SUCCESS: ATTACHING -> ATTACHED, or still BROKEN."""
@@ -369,19 +371,14 @@ class TopicProducer:
             attachment = self.attachment
             assert attachment is not None
             attachment.heard_at = time.monotonic()
-            if not self.epoch:
-                self.last_sequence_id = success.last_sequence_id
-                self.last_stored_id = success.last_sequence_id
-                if self.schema is not None:
-                    self.schema_version = success.schema_version
-            self.epoch += 1
-            self.queued_at = None
-            self.name = success.producer_name
-            self.max_message_size_bytes = attachment.connection.max_message_size_bytes
-            if success.HasField("topic_epoch"):
-                self.topic_epoch = success.topic_epoch
-            if self.state is State.ATTACHING:
-                self.state = State.ATTACHED
+            if not self.registration.epoch:
+                self.stored.last_id = success.last_sequence_id
+            self.registration = self.registration.renewed(
+                success, attachment, is_typed=self.schema is not None
+            )
+            self.trouble.queued_at = None
+            if isinstance(self.state, Attaching):
+                self.state = Attached(attachment)
 
     def doubted_end(self, error: BrokerError) -> BrokerError:
         """Return the refusal of a topic that has ended, to be tried again at first.
@@ -392,15 +389,14 @@ class TopicProducer:
         now = time.monotonic()
         if self.trouble.ended_at is None:
             self.trouble.ended_at = now
-        is_new = now - self.trouble.ended_at < _ENDING_S
+        is_new = now - self.trouble.ended_at < self._shared.ending_s
         return error.saying(error.message, retriable=is_new)
 
     def not_attached(self) -> None:
         """Take in that PRODUCER failed: the attachment never was, so this is NEW."""
         with self._shared.changed:
-            self.attachment = None
             self._shared.broken.pop(self, None)
-            self.state = State.NEW
+            self.state = New()
 
     def broke(self, reason: PulsarSparkError) -> None:
         """Have the task's thread attach the producer again: any state -> BROKEN."""
@@ -408,12 +404,12 @@ class TopicProducer:
             attachment = self.attachment
             if attachment is not None and attachment.resending is not None:
                 # Others may still send again on the same connection.
-                under_way = sum(len(frame.data) for frame in self.pending)
+                under_way = sum(len(frame.data) for frame in self.in_flight.pending)
                 attachment.resending.given_up(under_way)
                 attachment.resending = None
             self._shared.broken[self] = reason
             self._shared.resending.pop(self, None)
-            self.state = State.BROKEN
+            self.state = Broken(attachment)
             self._shared.changed.notify_all()
 
     def count_try(self) -> bool:
@@ -422,12 +418,13 @@ class TopicProducer:
         if self.attachment is not None and self.attachment.heard_at is not None:
             lasted_s = time.monotonic() - self.attachment.heard_at
             self.attachment.heard_at = None
-        has_waited = bool(self.unsent) and not self.pending  # for others, to send
+        in_flight = self.in_flight
+        has_waited = bool(in_flight.unsent) and not in_flight.pending  # for others
         is_new = not self.trouble.tries or lasted_s > _STEADY_S or has_waited
         if is_new:
             self.trouble.began = time.monotonic()
         self.trouble.tries += 1
-        if self.pending:
+        if in_flight.pending:
             self.trouble.waited_s += lasted_s
         return is_new
 
@@ -440,23 +437,22 @@ class TopicProducer:
         with self._shared.changed:
             assert self.attachment is not None
             self.attachment.resending = resending
-            self.unsent.extendleft(reversed(self.pending))
-            self.pending.clear()
-            if self.unsent and self.state is not State.BROKEN:
+            self.in_flight.unsend()
+            if self.in_flight.unsent and not isinstance(self.state, Broken):
                 self._shared.resending[self] = None
 
     def sent_again(self) -> list[SendFrame]:
         """Take the entries that may be resent now; they become pending."""
-        attachment = self.attachment
+        attachment, unsent = self.attachment, self.in_flight.unsent
         assert attachment is not None
         assert attachment.resending is not None
-        if not self.pending:
+        if not self.in_flight.pending:
             attachment.heard_at = time.monotonic()
         taken: list[SendFrame] = []
-        while self.unsent and attachment.resending.admits(len(self.unsent[0].data)):
-            taken.append(self.unsent.popleft())
-        self.pending.extend(taken)
-        if not self.unsent:
+        while unsent and attachment.resending.admits(len(unsent[0].data)):
+            taken.append(unsent.popleft())
+        self.in_flight.pending.extend(taken)
+        if not unsent:
             del self._shared.resending[self]
         return taken
 
@@ -473,31 +469,47 @@ class TopicProducer:
         )
 
     def end(self) -> None:
-        """Take in that the segment is sealed: any state -> NEW, for good."""
+        """Take in that the segment is sealed: any state -> ENDED, for good."""
         with self._shared.changed:
-            self.left = list(self._in_flight)
-            # Rows may still be made entries of, in vain, if it never attached.
-            self.max_message_size_bytes = (
-                self.max_message_size_bytes or DEFAULT_MAX_MESSAGE_SIZE_BYTES
-            )
-            self._shared.in_flight_bytes -= sum(len(f.data) for f in self.left)
-            self.pending.clear()
-            self.unsent.clear()
-            self.attachment = None
-            self.state = State.NEW
+            if not self.registration.max_message_size_bytes:
+                # Rows may still be made entries of, in vain, if it never attached.
+                self.registration = replace(
+                    self.registration,
+                    max_message_size_bytes=DEFAULT_MAX_MESSAGE_SIZE_BYTES,
+                )
+            self.state = Ended(self._given_up())
             self._shared.broken.pop(self, None)
             self._shared.resending.pop(self, None)
             self._shared.changed.notify_all()
 
-    def drop_pending(self) -> int:
+    def drop_in_flight(self) -> int:
         """Give up entries without a receipt; return their number of rows."""
         with self._shared.changed:
-            rows = self.pending_rows
-            self._shared.in_flight_bytes -= sum(len(f.data) for f in self._in_flight)
-            self.pending.clear()
-            self.unsent.clear()
             self.trouble = Trouble()
-        return rows
+            return sum(frame.rows for frame in self._given_up())
+
+    def _given_up(self) -> list[SendFrame]:
+        """Give up entries without a receipt. The lock is held."""
+        frames = self.in_flight.clear()
+        self._shared.in_flight_bytes -= sum(len(frame.data) for frame in frames)
+        return frames
+
+    def note_damaged(self, sequence_id: int, error: BrokerError) -> None:
+        """Note the refusal of an entry that arrived damaged. The lock is held."""
+        self._damaged[sequence_id] = error
+
+    def check_damaged(self, last_sequence_id: int) -> None:
+        """Raise for an entry that a broker which deduplicates will never take.
+
+        The entry arrived damaged, and a later entry is stored.
+
+        Args:
+            last_sequence_id: The highest that the broker knew of at this attachment.
+        """
+        damaged, self._damaged = self._damaged, {}
+        for sequence_id, error in damaged.items():
+            if sequence_id <= last_sequence_id:
+                raise error
 
 
 class Attachment:
@@ -505,15 +517,21 @@ class Attachment:
 
     Attributes:
         connection: The connection.
+        cluster: Hosts of the broker's cluster.
         heard_at: When the producer attached, or when its last receipt came, by the
             monotonic clock. None before that, and after its end was counted.
         resending: How much is sent again at a time; None where nothing is.
     """
 
     def __init__(
-        self, producer: TopicProducer, connection: Connection, shared: Shared
+        self,
+        producer: TopicProducer,
+        connection: Connection,
+        cluster: tuple[str, ...],
+        shared: Shared,
     ) -> None:
         self.connection = connection
+        self.cluster = cluster
         self.heard_at: float | None = None
         self.resending: Resending | None = None
         self._last: Receipt | None = None  # that was one of ours
@@ -528,7 +546,7 @@ class Attachment:
         with shared.changed:
             if producer.attachment is not self:
                 return
-            pending = producer.pending
+            pending = producer.in_flight.pending
             stored: list[tuple[SendFrame, Receipt]] = []
             for receipt in receipts:
                 if not pending or not self._take(receipt, stored):
@@ -541,7 +559,7 @@ class Attachment:
 
     def _take(self, receipt: Receipt, stored: list[tuple[SendFrame, Receipt]]) -> bool:
         """Add the entries that a receipt settles; return whether later ones count."""
-        pending = self._producer.pending
+        pending = self._producer.in_flight.pending
         awaited = pending[0].sequence_id
         if self._refused is not None and receipt.sequence_id >= self._refused:
             return False  # the next chunk's, not that of the one that was refused
@@ -568,12 +586,13 @@ class Attachment:
         """
         if not self._shared.is_transactional:
             return False
-        ids = [f.sequence_id for f in islice(self._producer.pending, 1, _MOST_EARLY)]
+        behind = islice(self._producer.in_flight.pending, 1, _MOST_EARLY)
+        ids = [frame.sequence_id for frame in behind]
         return ids.count(receipt.sequence_id) == 1
 
     def _take_early(self, stored: list[tuple[SendFrame, Receipt]]) -> None:
         """Take the entries in flight whose receipts came before their turn."""
-        pending = self._producer.pending
+        pending = self._producer.in_flight.pending
         while pending and pending[0].sequence_id in self._early:
             self._last = self._early.pop(pending[0].sequence_id)
             stored.append((pending.popleft(), self._last))
@@ -589,13 +608,7 @@ class Attachment:
             if self.resending is not None:
                 self.resending.stored(size_bytes)
             producer.chunks.take(frame, receipt)
-            producer.last_stored_id = frame.highest_sequence_id
-            if receipt.entry_id < 0:
-                producer.duplicate_rows += frame.rows
-            else:
-                producer.last_receipt = receipt
-                producer.stored_rows += frame.rows
-                producer.stored_bytes += size_bytes
+            producer.stored.take(frame, receipt)
         if producer.chunks.are_in_doubt:
             self._shared.fatal = self._shared.fatal or producer.half_a_row()
 
@@ -605,12 +618,13 @@ class Attachment:
         with shared.changed:
             if producer.attachment is not self:
                 return
-            error = explained(error.about(producer.topic), producer.name)
+            error = explained(error.about(producer.topic), producer.registration.name)
             if self._refused is None:
                 self._refused = refusal.sequence_id
             if refusal.code == DAMAGED:
-                producer.trouble.damages += producer.state is not State.BROKEN
-                producer.damaged[refusal.sequence_id] = error
+                is_broken = isinstance(producer.state, Broken)
+                producer.trouble.damages += not is_broken
+                producer.note_damaged(refusal.sequence_id, error)
                 is_bearable = producer.trouble.damages <= _MAX_DAMAGED
                 error = error.saying(error.message, retriable=is_bearable)
             elif refusal.code == TERMINATED:
@@ -633,7 +647,7 @@ class Attachment:
 
     def _broke(self, error: PulsarSparkError) -> None:
         # What follows the first reason is mostly its consequence.
-        if self._producer.state is not State.BROKEN:
+        if not isinstance(self._producer.state, Broken):
             self._producer.broke(error)
 
     def _lost(self, what: str) -> TransportError:

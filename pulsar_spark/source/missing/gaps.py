@@ -33,12 +33,6 @@ from pulsar_spark.source.missing.silence import Silence
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.wire.entries import EntryRun, StoredEntry
 
-#: Seconds between two looks, where there are many gaps.
-_PAUSE_S = 1.0
-
-#: Silence after which the broker is asked whether anything is left, in seconds.
-_SILENCE_S = 0.5
-
 _Position = tuple[int, int]
 
 
@@ -79,7 +73,8 @@ class Gaps:
     @property
     def is_due(self) -> bool:
         """Return whether the next look is due."""
-        return self.is_open and time.monotonic() - self._looked_at >= _PAUSE_S
+        pause_s = self._pool.options.patience.gaps_s
+        return self.is_open and time.monotonic() - self._looked_at >= pause_s
 
     def note(self, wanted: _Position, arrived: StoredEntry | EntryRun) -> None:
         """Note what did not come.
@@ -166,7 +161,7 @@ def _stored(
     silence = Silence(pool, range_, reader)
     while reader.position is None or reader.position < range_.end.position:
         with contextlib.suppress(CorruptEntryError):  # told where it is handed on
-            if (came := reader.receive(_SILENCE_S)) is not None:
+            if (came := reader.receive(pool.options.patience.silence_s)) is not None:
                 yield came.position
                 silence.end()
             elif silence.is_final():

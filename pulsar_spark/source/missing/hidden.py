@@ -19,9 +19,6 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.probe import Probe
 from pulsar_spark.message_id import MessageId
 
-#: How long a probe waits for the broker to pass over entries, and how long between two
-#: looks, in seconds. It takes milliseconds for each hundred of them.
-_PATIENCE_S = 2.0
 _STEP_S = 0.1
 
 #: How many probes must be moved past all entries, one after the other.
@@ -61,15 +58,15 @@ def hides_all(
         for _ in range(_PROBES):
             if not is_there():
                 return None
-            is_hidden = _passes_over(probe, end)
+            is_hidden = _passes_over(probe, end, pool.options.patience.hidden_s)
             if not is_hidden:
                 return is_hidden
         return True if is_there() else None
 
 
-def _passes_over(probe: Probe, end: MessageId) -> bool | None:
+def _passes_over(probe: Probe, end: MessageId, timeout_s: float) -> bool | None:
     probe.grant(_PERMITS)
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if probe.hears(_STEP_S):
             return False

@@ -22,9 +22,6 @@ from pulsar_spark.client.probe import Listener
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.wire.commands import SubscribeRequest
 
-#: How long probes wait for brokers to pass over entries, and how long between two
-#: looks, in seconds. It takes milliseconds for each hundred of them.
-_PROBE_S = 2.0
 _STEP_S = 0.05
 
 #: How many probes must pass over all, one after the other: expiry moves one of two.
@@ -78,7 +75,7 @@ def _probe(
         )
         for probe in probes.members.values():
             probe.connection.grant(probe.consumer_id, 1)
-        deadline = time.monotonic() + _PROBE_S
+        deadline = time.monotonic() + pool.options.patience.hidden_s
         is_late = False
         while left:
             replies = probes.step(lambda probe: probe.get_last(), left)

@@ -40,9 +40,6 @@ from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
 
 logger = logging.getLogger("pulsar_spark.source")
 
-#: Silence after which the broker is asked whether anything is left, in seconds.
-_PATIENCE_S = 0.5
-
 #: A message larger than ``memoryLimitBytes`` divided by this is in memory up to three
 #: times, the one before it included: unused memory is released first.
 _LARGE_SHARE = 4
@@ -193,9 +190,10 @@ class RangeReader:
         """Yield the stored entries from the start to the end, both inclusive."""
         end = self._range.end.position
         silence = Silence(self._pool, self._range, self.reader)
+        silence_s = self._pool.options.patience.silence_s
         while self.reader.position is None or self.reader.position < end:
             before = self.reader.position
-            stored = self.reader.receive_run(_PATIENCE_S, self._unpack)
+            stored = self.reader.receive_run(silence_s, self._unpack)
             if stored is None:
                 if silence.is_final():
                     if silence.lost:
@@ -278,7 +276,7 @@ class RangeReader:
                     "what it has stored, so retention may have taken rows meanwhile.",
                     topic_partition=self._range.topic_partition,
                 )
-            time.sleep(_PATIENCE_S)
+            time.sleep(self._pool.options.patience.silence_s)
 
     def _looks_at_trail(self, *, is_alone: bool) -> bool:
         """Report what retention took; return whether that is known now."""

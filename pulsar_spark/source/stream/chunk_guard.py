@@ -52,10 +52,6 @@ _LOOKS = 64
 #: them, one for each earlier ledger.
 _ROUNDS = 8
 
-#: Longest wait without any of these entries, in seconds. What has not come by then is
-#: not waited for: an end may be a position at which nothing is delivered.
-_TIMEOUT_S = 2.0
-
 #: How long readers that need permits wait for the entries of others, in seconds.
 _STEP_S = 0.1
 
@@ -186,7 +182,11 @@ class ChunkGuard:
             wanting = list(readers.members.values())
             # Entries come right behind the answers.
             peek.ask_positions(readers, meanwhile=partial(_ask_all, wanting))
-            _read_all(list(readers.members.values()), arrived)
+            _read_all(
+                list(readers.members.values()),
+                arrived,
+                self._pool.options.patience.look_s,
+            )
             for name, reader in list(readers.members.items()):
                 if not reader.is_open and not reader.is_done:
                     # What it has not seen may be a part of an open message.
@@ -369,15 +369,17 @@ class _Reader(Peeker):
             self._arrived.notify_all()
 
 
-def _read_all(readers: Iterable[_Reader], arrived: threading.Condition) -> None:
-    """Wait until all have read their sections, or nothing comes any more."""
+def _read_all(
+    readers: Iterable[_Reader], arrived: threading.Condition, silence_s: float
+) -> None:
+    """Wait until all have read their sections, or nothing comes for so long."""
     heard_s = time.monotonic()
     seen: list[tuple[int, int]] = []
     while waiting := [reader for reader in readers if reader.is_waiting]:
         reached = [reader.reached for reader in waiting]
         if reached != seen:
             seen, heard_s = reached, time.monotonic()
-        elif time.monotonic() - heard_s >= _TIMEOUT_S:
+        elif time.monotonic() - heard_s >= silence_s:
             break
         _ask_all(waiting)
         with arrived:

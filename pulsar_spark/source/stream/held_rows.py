@@ -26,10 +26,6 @@ from spark_topics.source.stream.cluster import PartitionStatus
 
 logger = logging.getLogger("pulsar_spark.source")
 
-#: How long nothing is new in a topic partition before it is asked about, and how long
-#: until it is asked about again, in seconds. Few transactions are open for longer.
-_QUIET_S = 60.0
-
 
 class HeldRows:
     """Keeps the topic partitions of a stream in which rows are held back.
@@ -117,6 +113,7 @@ class HeldRows:
         for name in self._quiet.keys() - statuses.keys():
             self._forget(name)
         due = {}
+        quiet_s = self._pool.options.patience.quiet_s
         now_s = time.monotonic()
         for name, status in statuses.items():
             if status is None or status.unread is not None:
@@ -125,11 +122,11 @@ class HeldRows:
             after, next_s = self._quiet.get(name, (None, 0.0))
             if after != status.after:
                 self._forget(name)
-                next_s = now_s if self.is_last_run else now_s + _QUIET_S
+                next_s = now_s if self.is_last_run else now_s + quiet_s
                 self._quiet[name] = status.after, next_s
             if now_s >= next_s:
                 due[name] = status.after.message_id
-                self._quiet[name] = status.after, now_s + _QUIET_S
+                self._quiet[name] = status.after, now_s + quiet_s
         return due
 
     def _forget(self, name: str) -> None:

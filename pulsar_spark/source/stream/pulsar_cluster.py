@@ -243,7 +243,11 @@ class PulsarCluster:
         self.held_rows = HeldRows(
             pool, self._positions, options.reader_subscription_prefix
         )
-        self.segments = Segments(self._lookup.layouts, in_order=options.order_by_key)
+        self.segments = Segments(
+            self._lookup.layouts,
+            in_order=options.order_by_key,
+            settling_s=options.client.patience.settling_s,
+        )
         self._registrations: Registrations | None = None  # once the name is recorded
         # The registration that has protected each segment, or all of a topic, from the
         # last visit on.

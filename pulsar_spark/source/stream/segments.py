@@ -17,7 +17,6 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pulsar_spark.client import segment_ends
 from pulsar_spark.topics import TopicName
 
 if TYPE_CHECKING:
@@ -31,14 +30,18 @@ class Segments:
         layouts: The layout of each topic by its name, as it was seen last. Whoever
             looks topics up keeps them up to date.
         in_order: Whether rows of a key are read in their order.
+        settling_s: How long a broker may take to know all entries of a sealed segment.
 
     Attributes:
         drained: Full names of segments that were read to their end.
     """
 
-    def __init__(self, layouts: Mapping[str, Layout], *, in_order: bool) -> None:
+    def __init__(
+        self, layouts: Mapping[str, Layout], *, in_order: bool, settling_s: float
+    ) -> None:
         self._layouts = layouts
         self._in_order = in_order
+        self._settling_s = settling_s
         self.drained: frozenset[str] = frozenset()
         self._sealed_since: dict[str, float] = {}
 
@@ -80,7 +83,7 @@ class Segments:
         Only a segment that was just seen sealed for the first time is waited for.
         """
         seen_s = max((self._sealed_since[name] for name in names), default=0.0)
-        time.sleep(max(0.0, seen_s + segment_ends.SETTLING_S - time.monotonic()))
+        time.sleep(max(0.0, seen_s + self._settling_s - time.monotonic()))
 
     def waiting(self, statuses: Mapping[str, Any]) -> set[str]:
         """Return the segments that come only after others are drained.

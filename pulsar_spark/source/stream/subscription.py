@@ -60,21 +60,8 @@ _LOOK_PERMITS = 4
 #: Entries that wait to be looked at, at most. Brokers read a hundred at a time.
 _MOST_AHEAD = 1000
 
-#: Longest wait for entries to look at, in seconds. Without, limits are less exact.
-_LOOK_TIMEOUT_S = 2.0
-
-#: Longest wait for the answer to an acknowledgement, in seconds. Brokers send none
-#: while a topic moves.
-_ACK_TIMEOUT_S = 1.0
-
 #: Tries of an acknowledgement before it is left to the next micro-batch.
 _ACK_TRIES = 3
-
-#: How long a broker may take to forget a subscription that was not durable, in seconds.
-_FORGET_S = 0.1
-
-#: Longest time for tries to delete a subscription when a query stops, in seconds.
-_DELETE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +284,7 @@ class Subscription:
         with self._arrived:
             for member, after in members.values():
                 member.pass_by(after)
-        deadline = time.monotonic() + _LOOK_TIMEOUT_S
+        deadline = time.monotonic() + self._pool.options.patience.look_s
         while (left_s := deadline - time.monotonic()) > 0:
             wanting = [m for m, _ in members.values() if m.is_open and not m.ahead]
             if not wanting:
@@ -351,7 +338,9 @@ class Subscription:
             return answers
 
         try:
-            ask_all(list(left), ask, self._pool.retry(_DELETE_TIMEOUT_S))
+            ask_all(
+                list(left), ask, self._pool.retry(self._pool.options.patience.delete_s)
+            )
         except PulsarSparkError as error:
             logger.warning(
                 "The subscription %s could not be deleted from %s: %s",
@@ -492,7 +481,7 @@ class Subscription:
         if absent:
             absent = list(self._group.step(lambda member: member.close(), absent))
             # Brokers answer before they have forgotten the name.
-            time.sleep(_FORGET_S)
+            time.sleep(self._pool.options.patience.forget_s)
         absent += self._find_without_ledgers(refused)
         if self._must_exist:
             for topic in absent:
@@ -592,7 +581,7 @@ class Subscription:
         replies = self._group.ask(
             lambda member: member.acknowledge(due[member.topic]),
             due,
-            timeout_s=_ACK_TIMEOUT_S,
+            timeout_s=self._pool.options.patience.acknowledge_s,
             meanwhile=meanwhile,
         )
         for topic, reply in replies.items():

@@ -43,6 +43,7 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.outgoing import EntryEncoder
 from pulsar_spark.wire.protocol import SendRefused
+from tests.support import patience
 from tests.support.scripted_broker import (
     PATIENCE_S,
     Action,
@@ -74,13 +75,16 @@ if TYPE_CHECKING:
 TOPIC = "persistent://public/default/t-partition-0"
 OTHER = "persistent://public/default/t-partition-1"
 
+#: How often producers look at the clock here.
+TICK_S = 0.02
+
 #: Longer than a test may take.
 NEVER_S = 600.0
 
 
 @pytest.fixture(autouse=True)
 def _fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TICK_S", 0.02)
+    patience.usual(monkeypatch, write_tick_s=TICK_S)
 
 
 @pytest.fixture
@@ -135,7 +139,9 @@ def producers(attach: Callable[..., Producers]) -> Producers:
 def frames(producer: TopicProducer, *values: bytes, first: int = 0) -> list[SendFrame]:
     """Entries of one message each, numbered from ``first``."""
     encoder = EntryEncoder(
-        producer.producer_id, producer.name, producer.max_message_size_bytes
+        producer.producer_id,
+        producer.registration.name,
+        producer.registration.max_message_size_bytes,
     )
     return [
         frame
@@ -263,9 +269,9 @@ class TestSending:
             producers.send(producer, frame)
         producers.flush()
         assert values(scripted) == [b"%d" % n for n in range(50)]
-        assert producer.stored_rows == 50
-        assert producer.stored_bytes == sum(len(frame.data) for frame in sent)
-        assert producer.duplicate_rows == 0
+        assert producer.stored.rows == 50
+        assert producer.stored.size_bytes == sum(len(frame.data) for frame in sent)
+        assert producer.stored.duplicate_rows == 0
         assert producers.reconnects == 0
         assert scripted.connections == 1
 
@@ -337,7 +343,7 @@ class TestSending:
         scripted.always("SEND", held)
         producer = producers.get(TOPIC)
         encoder = EntryEncoder(
-            producer.producer_id, producer.name, 200_000, chunk_bytes=300
+            producer.producer_id, producer.registration.name, 200_000, chunk_bytes=300
         )
         chunks = list(encoder.single(pb.MessageMetadata(), b"y" * 1000, 0, 1))
         assert len(chunks) > 3
@@ -345,11 +351,11 @@ class TestSending:
             producers.send(producer, frame)
         wait_until(lambda: len(held.waiting) == len(chunks))
         held.release(len(chunks) - 1)
-        wait_until(lambda: len(producer.pending) == 1)
-        assert producer.stored_rows == 0
+        wait_until(lambda: len(producer.in_flight.pending) == 1)
+        assert producer.stored.rows == 0
         held.release(1)
         producers.flush()
-        assert producer.stored_rows == 1
+        assert producer.stored.rows == 1
         assert b"".join(values(scripted)) == b"y" * 1000
 
     @pytest.mark.parametrize("is_followed", [True, False])
@@ -361,7 +367,7 @@ class TestSending:
         producer = producers.get(TOPIC)
         store(producers, b"a")
         encoder = EntryEncoder(
-            producer.producer_id, producer.name, 200_000, chunk_bytes=300
+            producer.producer_id, producer.registration.name, 200_000, chunk_bytes=300
         )
         *chunks, last = encoder.single(pb.MessageMetadata(), b"y" * 1000, 1, 1)
         for frame in chunks:
@@ -369,7 +375,7 @@ class TestSending:
         producers.flush()
         scripted.script("SEND", usual_then_cut)
         producers.send(producer, last)
-        wait_until(lambda: producer.state is not producer_state.State.ATTACHED)
+        wait_until(lambda: not isinstance(producer.state, producer_state.Attached))
         if is_followed:
             send(producers, b"b", first=2)
             producers.flush()
@@ -377,7 +383,7 @@ class TestSending:
             with pytest.raises(InDoubtError, match="whether the row is whole"):
                 producers.flush()
         assert b"".join(values(scripted)) == b"a" + b"y" * 1000 + b"b" * is_followed
-        assert producer.duplicate_rows == 1
+        assert producer.stored.duplicate_rows == 1
 
     def test_what_the_broker_had_is_counted_apart(
         self, scripted: ScriptedBroker, attach: Callable[..., Producers]
@@ -387,10 +393,10 @@ class TestSending:
         for already in (False, True):
             producers = attach(name="n")
             producer = producers.get(TOPIC)
-            assert producer.last_sequence_id == (1 if already else -1)
+            assert producer.registration.last_sequence_id == (1 if already else -1)
             store(producers, b"a", b"b")
-            assert producer.stored_rows == (0 if already else 2)
-            assert producer.duplicate_rows == (2 if already else 0)
+            assert producer.stored.rows == (0 if already else 2)
+            assert producer.stored.duplicate_rows == (2 if already else 0)
             producers.close()
         assert values(scripted) == [b"a", b"b"]
 
@@ -403,7 +409,7 @@ class TestReceipts:
         scripted.always("SEND", twice)
         store(producers, b"a", b"b", b"c")
         assert values(scripted) == [b"a", b"b", b"c"]
-        assert producers.get(TOPIC).stored_rows == 3
+        assert producers.get(TOPIC).stored.rows == 3
         assert producers.reconnects == 0
 
     def test_a_second_receipt_of_a_chunk_is_not_that_of_the_next(
@@ -413,7 +419,7 @@ class TestReceipts:
         scripted.script("SEND", twice, let_go)
         producer = producers.get(TOPIC)
         encoder = EntryEncoder(
-            producer.producer_id, producer.name, 200_000, chunk_bytes=300
+            producer.producer_id, producer.registration.name, 200_000, chunk_bytes=300
         )
         message = bytes(number % 251 for number in range(1000))
         for frame in encoder.single(pb.MessageMetadata(), message, 0, 1):
@@ -448,7 +454,7 @@ class TestReceipts:
         assert attachment is not None
         attachment.receipts([Receipt(0, 5, 7, 0)])
         store(producers, b"a")
-        assert producers.get(TOPIC).stored_rows == 1
+        assert producers.get(TOPIC).stored.rows == 1
         assert producers.reconnects == 0
 
 
@@ -493,7 +499,7 @@ class TestRefusals:
         """The receipts of those after it, by the same number, are not its own."""
         producer = producers.get(TOPIC)
         encoder = EntryEncoder(
-            producer.producer_id, producer.name, 200_000, chunk_bytes=300
+            producer.producer_id, producer.registration.name, 200_000, chunk_bytes=300
         )
         message = bytes(number % 251 for number in range(1000))
         chunks = list(encoder.single(pb.MessageMetadata(), message, 0, 1))
@@ -544,17 +550,17 @@ class TestRefusals:
         store(producers, *[b"%d" % n for n in range(10)])
         assert values(scripted) == [b"%d" % n for n in range(10)]
         assert producers.reconnects == 1
-        assert producers.get(TOPIC).stored_rows == 10
+        assert producers.get(TOPIC).stored.rows == 10
 
     @pytest.mark.usefixtures("own_clock")
     def test_a_passing_one_that_does_not_pass(
         self,
         scripted: ScriptedBroker,
         attach: Callable[..., Producers],
-        monkeypatch: pytest.MonkeyPatch,
+        pool: ConnectionPool,
     ) -> None:
         """Tries are spaced out, and end; the last refusal is the error."""
-        monkeypatch.setattr(module, "WRITE_PATIENCE_S", 0.5)
+        patience.of_pool(pool, write_s=0.5)
         producers = attach(send_timeout_s=0.0)
         scripted.always("SEND", refuse_entry("PersistenceError"))
         send(producers, b"a")
@@ -618,7 +624,7 @@ class TestRefusals:
         old.closed(None)
         old.receipts([Receipt(producer.producer_id, 99, 7, 0)])
         old.receipts([Receipt(producer.producer_id, 2, 7, 0)])
-        assert len(producer.pending) == 1
+        assert len(producer.in_flight.pending) == 1
         held.release(1)
         producers.flush()
         assert first_ones(values(scripted)) == [b"a", b"b", b"c"]
@@ -642,13 +648,13 @@ class TestReattaching:
         expected = [b"%d" % n for n in range(10)]
         send(producers, *expected)
         if fault not in (let_go, cut, usual_then_cut):
-            wait_until(lambda: producers.get(TOPIC).stored_rows == 2)
+            wait_until(lambda: producers.get(TOPIC).stored.rows == 2)
             own_clock.now += 0.6
         producers.flush()
         assert first_ones(values(scripted)) == expected
         assert producers.reconnects == 1
         producer = producers.get(TOPIC)
-        assert producer.stored_rows == 10
+        assert producer.stored.rows == 10
 
     def test_receipts_that_follow_the_brokers_goodbye_count(
         self, scripted: ScriptedBroker, producers: Producers
@@ -665,7 +671,7 @@ class TestReattaching:
         wait_until(lambda: producers._shared.broken)
         session.producers.update(attached)
         usual(broker, session, first)
-        wait_until(lambda: len(producers.get(TOPIC).pending) == 1)
+        wait_until(lambda: len(producers.get(TOPIC).in_flight.pending) == 1)
         producers.flush()
         assert values(scripted) == [b"a", b"b"]
 
@@ -685,11 +691,11 @@ class TestReattaching:
         self,
         scripted: ScriptedBroker,
         make: Callable[..., Producers],
-        monkeypatch: pytest.MonkeyPatch,
+        pool: ConnectionPool,
         topics: int,
     ) -> None:
         """Each of them carries a little, with receipts for it, until all is there."""
-        monkeypatch.setattr(module, "WRITE_PATIENCE_S", PATIENCE_S)
+        patience.of_pool(pool, write_s=PATIENCE_S)
         fragile = Fragile(40_000)
         scripted.always("SEND", fragile)
         producers = make(send_timeout_s=PATIENCE_S)
@@ -777,10 +783,10 @@ class TestReattaching:
         self,
         scripted: ScriptedBroker,
         attach: Callable[..., Producers],
-        monkeypatch: pytest.MonkeyPatch,
+        pool: ConnectionPool,
     ) -> None:
         """It is given up in the end, with what the last try met."""
-        monkeypatch.setattr(module, "WRITE_PATIENCE_S", 0.2)
+        patience.of_pool(pool, write_s=0.2)
         producers = attach(send_timeout_s=0.1)
         scripted.stop_listening()
         scripted.cut()
@@ -825,10 +831,10 @@ class TestReattaching:
         self,
         scripted: ScriptedBroker,
         make: Callable[..., Producers],
-        monkeypatch: pytest.MonkeyPatch,
+        pool: ConnectionPool,
     ) -> None:
         """What another topic partition meets gives it no more time."""
-        monkeypatch.setattr(module, "WRITE_PATIENCE_S", 0.2)
+        patience.of_pool(pool, write_s=0.2)
         producers = make(send_timeout_s=0.1)
         producers.open([TOPIC, OTHER])
 
@@ -863,10 +869,10 @@ class TestReattaching:
         self,
         scripted: ScriptedBroker,
         attach: Callable[..., Producers],
-        monkeypatch: pytest.MonkeyPatch,
+        pool: ConnectionPool,
     ) -> None:
         """One that waits for nothing fails at nothing, however often it moves."""
-        monkeypatch.setattr(module, "WRITE_PATIENCE_S", 0.0)
+        patience.of_pool(pool, write_s=0.0)
         producers = attach(send_timeout_s=0.0)
         for number in range(10):
             scripted.close_producers()
@@ -900,7 +906,7 @@ class TestReattaching:
         with ThreadPoolExecutor(1) as executor:
             flushed = executor.submit(producers.flush)
             with pytest.raises(FutureTimeoutError):
-                flushed.result(10 * module._TICK_S)  # it looks around that often
+                flushed.result(10 * TICK_S)  # it looks around that often
             stored.set()
             flushed.result(PATIENCE_S)
         assert scripted.requests["PRODUCER"] == 2
@@ -922,8 +928,9 @@ class TestReattaching:
         """It attaches again with pauses, and is given up in the end."""
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(producer_state, "time", clock)
-        monkeypatch.setattr(module, "WRITE_PATIENCE_S", 1.0)
-        producers = make(narrow(1), send_timeout_s=0.0)
+        narrow_pool = narrow(1)
+        patience.of_pool(narrow_pool, write_s=1.0)
+        producers = make(narrow_pool, send_timeout_s=0.0)
         producers.open([TOPIC, OTHER])
 
         def attach(
@@ -1038,7 +1045,7 @@ class TestSilence:
         producers = attach(send_timeout_s=self.LIMIT_S)
         scripted.script("SEND", usual, silence, silence)
         send(producers, b"a", b"b", b"c")
-        wait_until(lambda: producers.get(TOPIC).stored_rows == 1)
+        wait_until(lambda: producers.get(TOPIC).stored.rows == 1)
         own_clock.now += self.WHILE_S
         producers.flush()
         assert values(scripted) == [b"a", b"b", b"c"]
@@ -1118,7 +1125,7 @@ class TestSilence:
                 own_clock.now += 0.3
                 held.release(1)
                 wait_until(
-                    lambda stored=stored: producers.get(TOPIC).stored_rows == stored + 1
+                    lambda stored=stored: producers.get(TOPIC).stored.rows == stored + 1
                 )
             over.result(60)
         assert values(scripted) == [b"%d" % n for n in range(10)]
@@ -1153,7 +1160,7 @@ class TestResend:
         store(producers, b"b", first=1)
         store(producers, b"c", first=2)
         assert values(scripted) == [b"a", b"c"]
-        assert producers.get(TOPIC).stored_rows == 2
+        assert producers.get(TOPIC).stored.rows == 2
 
     def test_in_doubt(
         self, scripted: ScriptedBroker, attach: Callable[..., Producers]
@@ -1227,7 +1234,7 @@ class TestResend:
         wait_until(lambda: producers._shared.broken)
         store(producers, b"c", first=2)
         assert len(scripted.bodies["PRODUCER"]) == 2
-        assert producers.get(TOPIC).last_sequence_id == -1
+        assert producers.get(TOPIC).registration.last_sequence_id == -1
 
 
 @pytest.mark.usefixtures("unhurried")
@@ -1309,26 +1316,26 @@ class TestTurns:
         self,
         scripted: ScriptedBroker,
         attach: Callable[..., Producers],
-        monkeypatch: pytest.MonkeyPatch,
+        pool: ConnectionPool,
     ) -> None:
         """By a topic that moved: after a while it gives up its place for a new one."""
-        monkeypatch.setattr(module, "_PLACE_S", 0.3)
+        patience.of_pool(pool, place_s=0.3)
         never = threading.Event()
         scripted.script("PRODUCER", queued(never, silence), queued(never, silence))
         producers = attach(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
         never.set()
         assert scripted.requests["PRODUCER"] == 3
         assert scripted.requests["CLOSE_PRODUCER"] == 2
-        assert producers.get(TOPIC).queued_at is None
+        assert producers.get(TOPIC).trouble.queued_at is None
 
     def test_its_turn_never_comes(
         self,
         scripted: ScriptedBroker,
         make: Callable[..., Producers],
-        monkeypatch: pytest.MonkeyPatch,
+        pool: ConnectionPool,
     ) -> None:
         """The error says what it waited for, and leaves the queue."""
-        monkeypatch.setattr(module, "_TURN_S", 0.5)
+        patience.of_pool(pool, turn_s=0.5)
         never = threading.Event()
         scripted.script("PRODUCER", queued(never, silence))
         producers = make(access_mode=ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
@@ -1499,7 +1506,7 @@ class TestOpening:
         """What CONNECTED said is the producer's limit."""
         scripted.max_message_size = 4321
         producers = attach(properties={"a": "b"}, transactional=True)
-        assert producers.get(TOPIC).max_message_size_bytes == 4321
+        assert producers.get(TOPIC).registration.max_message_size_bytes == 4321
         (body,) = scripted.bodies["PRODUCER"]
         assert [(p.key, p.value) for p in body.metadata] == [("a", "b")]
         assert body.txn_enabled
@@ -1536,11 +1543,12 @@ class TestClosing:
     def test_a_broker_that_does_not_answer(
         self,
         scripted: ScriptedBroker,
-        producers: Producers,
-        monkeypatch: pytest.MonkeyPatch,
+        attach: Callable[..., Producers],
+        pool: ConnectionPool,
     ) -> None:
         """Closing ends nevertheless, and is over with a broken connection, too."""
-        monkeypatch.setattr(module, "_CLOSE_TIMEOUT_S", 0.1)
+        patience.of_pool(pool, close_s=0.1)
+        producers = attach()
         scripted.always("SEND", silence)
         scripted.script("CLOSE_PRODUCER", silence)
         send(producers, b"a")
@@ -1666,7 +1674,7 @@ class TestAnyFaults:
     @pytest.fixture(autouse=True)
     def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Attaches anew after a fifth of a second, but does not give up so soon."""
-        monkeypatch.setattr(module, "_SILENCES", 300)
+        patience.usual(monkeypatch, silences=300)
 
     def test_one_breaks_alone_while_others_send_again(self) -> None:
         """What it had under way is not waited for by those on the same connection."""
@@ -1756,7 +1764,9 @@ class TestAnyFaults:
                 if deduplicates:
                     assert stored == expected
             assert in_flight == 0
-            assert sum(p.stored_rows + p.duplicate_rows for p in done) == len(what)
+            assert sum(p.stored.rows + p.stored.duplicate_rows for p in done) == len(
+                what
+            )
 
 
 class TestSchemas:
@@ -1775,7 +1785,7 @@ class TestSchemas:
 
     def test_one_version(self, scripted: ScriptedBroker, typed: Producers) -> None:
         """It is registered once, for all partitions, and kept on other connections."""
-        assert [one.schema_version for one in typed.all] == [self.OLD] * 2
+        assert [one.registration.schema_version for one in typed.all] == [self.OLD] * 2
         assert len(scripted.schemas["persistent://public/default/t"]) == 1
         producer = typed.get(TOPIC)
         assert producer.encoder().schema_version == self.OLD
@@ -1785,7 +1795,7 @@ class TestSchemas:
         assert typed.reconnects
         (entry,) = scripted.topics[TOPIC]
         assert entry.metadata.schema_version == self.OLD
-        assert producer.schema_version == self.OLD
+        assert producer.registration.schema_version == self.OLD
 
     def test_none(self, producers: Producers) -> None:
         """Without a schema nothing says a version."""

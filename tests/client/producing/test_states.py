@@ -10,9 +10,12 @@ import pytest
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.producing import states as module
 from pulsar_spark.client.producing.states import (
+    Attached,
+    Attaching,
     Attachment,
+    Broken,
+    New,
     Shared,
-    State,
     TopicProducer,
     Trouble,
 )
@@ -38,6 +41,7 @@ class Broker:
 
 
 CONNECTION = cast("Connection", Broker())
+CLUSTER = ("broker:6650",)
 
 
 class Clock:
@@ -80,16 +84,16 @@ def success(last_sequence_id: int = -1, **further: Any) -> pb.CommandProducerSuc
 
 def attach(producer: TopicProducer) -> Attachment:
     """The whole way to ATTACHED."""
-    attachment = producer.attach(CONNECTION)
+    attachment = producer.attach(CONNECTION, CLUSTER)
     producer.attached(success())
-    assert producer.state is State.ATTACHED
+    assert isinstance(producer.state, Attached)
     return attachment
 
 
 def sent(producer: TopicProducer, shared: Shared, *numbers: int) -> None:
     """Entries of two rows and ten bytes each."""
     for number in numbers:
-        producer.pending.append(SendFrame(number, number, 2, bytes(10)))
+        producer.in_flight.pending.append(SendFrame(number, number, 2, bytes(10)))
         shared.in_flight_bytes += 10
 
 
@@ -120,39 +124,42 @@ def ways_to_break(attachment: Attachment) -> dict[str, Any]:
 @pytest.mark.parametrize("how", ways_to_break(cast("Attachment", None)))
 def test_the_way_around(shared: Shared, producer: TopicProducer, how: str) -> None:
     """Every state but the first is come by again."""
-    assert producer.state is State.NEW
+    assert isinstance(producer.state, New)
     assert producer.connection is None
-    attachment = producer.attach(CONNECTION)
-    assert producer.state is State.ATTACHING
+    attachment = producer.attach(CONNECTION, CLUSTER)
+    assert isinstance(producer.state, Attaching)
     producer.attached(success(41, topic_epoch=3))
-    assert producer.state is State.ATTACHED
-    assert (producer.name, producer.last_sequence_id) == ("made-up", 41)
+    assert isinstance(producer.state, Attached)
+    assert (producer.registration.name, producer.registration.last_sequence_id) == (
+        "made-up",
+        41,
+    )
     sent(producer, shared, 0)
     ways_to_break(attachment)[how]()
-    assert producer.state is State.BROKEN
+    assert isinstance(producer.state, Broken)
     assert list(shared.broken) == [producer]
     assert shared.fatal is None
-    producer.attach(CONNECTION)
-    assert producer.state is State.ATTACHING
+    producer.attach(CONNECTION, CLUSTER)
+    assert isinstance(producer.state, Attaching)
     assert not shared.broken
     producer.attached(success(77))
-    assert producer.state is State.ATTACHED
-    assert (producer.epoch, producer.topic_epoch) == (2, 3)
-    assert producer.last_sequence_id == 41, "what was known at first stays"
+    assert isinstance(producer.state, Attached)
+    assert (producer.registration.epoch, producer.registration.topic_epoch) == (2, 3)
+    assert producer.registration.last_sequence_id == 41, "what was known at first stays"
 
 
 def test_a_refusal_of_the_producer(shared: Shared, producer: TopicProducer) -> None:
     """While it is opened it is new again; later, broken with that as the reason."""
-    producer.attach(CONNECTION)
+    producer.attach(CONNECTION, CLUSTER)
     producer.not_attached()
-    assert producer.state is State.NEW
+    assert isinstance(producer.state, New)
     attach(producer).closed(None)
-    producer.attach(CONNECTION)
+    producer.attach(CONNECTION, CLUSTER)
     producer.not_attached()
     assert not shared.broken
     reason = TransportError("still loading")
     producer.broke(reason)
-    assert producer.state is State.BROKEN
+    assert isinstance(producer.state, Broken)
     assert shared.broken == {producer: reason}
 
 
@@ -160,11 +167,11 @@ def test_a_goodbye_before_the_answer_is_looked_at(
     shared: Shared, producer: TopicProducer
 ) -> None:
     """PRODUCER_SUCCESS counts, and the producer stays broken."""
-    attachment = producer.attach(CONNECTION)
+    attachment = producer.attach(CONNECTION, CLUSTER)
     attachment.closed(None)
     producer.attached(success())
-    assert producer.state is State.BROKEN
-    assert producer.epoch == 1
+    assert isinstance(producer.state, Broken)
+    assert producer.registration.epoch == 1
     assert producer in shared.broken
 
 
@@ -187,8 +194,8 @@ def test_an_attachment_that_was_left(shared: Shared, producer: TopicProducer) ->
     old.receipts([receipt(0)])
     old.refused(*refusal("NotAllowedError"))
     old.closed(None)
-    assert producer.state is State.ATTACHED
-    assert len(producer.pending) == 1
+    assert isinstance(producer.state, Attached)
+    assert len(producer.in_flight.pending) == 1
     assert shared.fatal is None
 
 
@@ -197,7 +204,7 @@ def test_a_final_refusal(shared: Shared, producer: TopicProducer) -> None:
     attachment = attach(producer)
     attachment.refused(*refusal("InvalidTxnStatus"))
     assert isinstance(shared.fatal, PulsarSparkError)
-    assert producer.state is State.ATTACHED
+    assert isinstance(producer.state, Attached)
     first = shared.fatal
     attachment.refused(*refusal("NotAllowedError"))
     assert shared.fatal is first
@@ -213,7 +220,7 @@ def test_the_end_of_a_topic(
         attachment = attach(producer)
         attachment.refused(*refusal("TopicTerminatedError"))
         attachment.refused(*refusal("TopicTerminatedError", 1))
-        assert producer.state is State.BROKEN
+        assert isinstance(producer.state, Broken)
         clock.now += 2
     assert shared.fatal is None
     attach(producer).refused(*refusal("TopicTerminatedError"))
@@ -226,11 +233,33 @@ def test_entries_that_arrive_damaged(shared: Shared, producer: TopicProducer) ->
         attachment = attach(producer)
         attachment.refused(*refusal("ChecksumError"))
         attachment.refused(*refusal("ChecksumError", 1))
-        assert producer.state is State.BROKEN
-    assert set(producer.damaged) == {0, 1}
+        assert isinstance(producer.state, Broken)
     assert shared.fatal is None
     attach(producer).refused(*refusal("ChecksumError"))
     assert shared.fatal is not None
+
+
+def test_a_damaged_entry_that_will_never_be_taken(producer: TopicProducer) -> None:
+    """A broker that deduplicates has a later entry. The producer says so once."""
+    attach(producer).refused(*refusal("ChecksumError", 3))
+    producer.not_attached()
+    producer.broke(TransportError("away"))
+    producer.check_damaged(2)
+    attach(producer).refused(*refusal("ChecksumError", 3))
+    with pytest.raises(BrokerError):
+        producer.check_damaged(3)
+    producer.check_damaged(3)
+
+
+def test_a_topic_epoch_is_of_a_cluster(producer: TopicProducer) -> None:
+    """Another cluster never gave the producer one."""
+    attach(producer)
+    producer.attached(success(topic_epoch=4))
+    assert producer.registration.topic_epoch_in(CLUSTER) == 4
+    assert producer.registration.topic_epoch_in(("elsewhere:6650",)) is None
+    producer.attach(CONNECTION, ("elsewhere:6650",))
+    producer.attached(success())
+    assert producer.registration.topic_epoch is None
 
 
 # -- receipts, and the trouble that they end -------------------------------------------
@@ -243,14 +272,14 @@ def test_a_receipt_ends_all_trouble(shared: Shared, producer: TopicProducer) -> 
     sent(producer, shared, 0, 1)
     attachment.receipts([receipt(0, 4)])
     assert producer.trouble == Trouble()
-    assert (producer.stored_rows, producer.stored_bytes) == (2, 10)
-    assert producer.last_stored == MessageId(7, 4)
+    assert (producer.stored.rows, producer.stored.size_bytes) == (2, 10)
+    assert producer.stored.last_message == MessageId(7, 4)
     assert shared.in_flight_bytes == 10
     attachment.receipts([receipt(0, 4)])  # of an entry that was sent twice
-    assert producer.pending_rows == 2
+    assert producer.in_flight.rows == 2
     attachment.receipts([receipt(1, -1)])
-    assert (producer.stored_rows, producer.duplicate_rows) == (2, 2)
-    assert producer.last_stored == MessageId(7, 4)
+    assert (producer.stored.rows, producer.stored.duplicate_rows) == (2, 2)
+    assert producer.stored.last_message == MessageId(7, 4)
     assert shared.in_flight_bytes == 0
 
 
@@ -260,13 +289,13 @@ def test_receipts_that_come_together(shared: Shared, producer: TopicProducer) ->
     sent(producer, shared, 0, 1, 2)
     wrong, old = receipt(7, 9), receipt(0, 4)
     attachment.receipts([receipt(0, 4), old, receipt(1, 5), wrong, receipt(2, 6)])
-    assert (producer.stored_rows, producer.stored_bytes) == (6, 30)
-    assert producer.last_stored == MessageId(7, 6)
+    assert (producer.stored.rows, producer.stored.size_bytes) == (6, 30)
+    assert producer.stored.last_message == MessageId(7, 6)
     assert shared.in_flight_bytes == 0
-    assert producer.state is State.BROKEN
+    assert isinstance(producer.state, Broken)
     assert "acknowledged entry 7 before 2" in str(shared.broken[producer])
     attachment.receipts([receipt(3)])
-    assert producer.stored_rows == 6
+    assert producer.stored.rows == 6
 
 
 def test_receipts_of_a_transaction_may_change_places(clock: Clock) -> None:
@@ -277,14 +306,15 @@ def test_receipts_of_a_transaction_may_change_places(clock: Clock) -> None:
     sent(producer, shared, 0, 1, 2, 3, 4)
     attachment.receipts([receipt(1, 5)])
     attachment.receipts([receipt(3, 7), receipt(3, 7)])
-    assert (producer.stored_rows, producer.state) == (0, State.ATTACHED)
+    assert producer.stored.rows == 0
+    assert isinstance(producer.state, Attached)
     attachment.receipts([receipt(0, 4)])
-    assert (producer.stored_rows, producer.last_stored) == (4, MessageId(7, 5))
+    assert (producer.stored.rows, producer.stored.last_message) == (4, MessageId(7, 5))
     attachment.receipts([receipt(2, 6)])
-    assert (producer.stored_rows, producer.last_stored) == (8, MessageId(7, 7))
+    assert (producer.stored.rows, producer.stored.last_message) == (8, MessageId(7, 7))
     assert shared.in_flight_bytes == 10
     attachment.receipts([receipt(9, 9)])
-    assert producer.state is State.BROKEN
+    assert isinstance(producer.state, Broken)
     assert "acknowledged entry 9 before 4" in str(shared.broken[producer])
 
 
@@ -296,13 +326,13 @@ def test_an_early_receipt_of_a_chunk_is_of_no_use(clock: Clock) -> None:
     sent(producer, shared, 0)
     row_in_chunks(producer, 1)
     attachment.receipts([receipt(1, 5)])
-    assert producer.state is State.BROKEN
+    assert isinstance(producer.state, Broken)
 
 
 def row_in_chunks(producer: TopicProducer, number: int) -> None:
     """Three chunks of a row."""
     for rows in (0, 0, 1):
-        producer.pending.append(SendFrame(number, number, rows, bytes(10)))
+        producer.in_flight.pending.append(SendFrame(number, number, rows, bytes(10)))
 
 
 #: Ledgers of a row in chunks that is sent again; before the last one was of ledger 7.
@@ -341,7 +371,7 @@ def test_a_chunk_that_the_broker_had(
     attachment = attach(producer)
     for one in receipts_of_row(*ledger_ids):
         attachment.receipts([one])
-    assert not producer.pending
+    assert not producer.in_flight.pending
     # Nothing follows: a flush fails where no receipt names a ledger.
     is_unsettled = producer.chunks.are_unsettled
     assert (isinstance(shared.fatal, InDoubtError) or is_unsettled) is in_doubt
@@ -406,7 +436,7 @@ def test_entries_that_the_broker_had(shared: Shared, producer: TopicProducer) ->
     attachment = attach(producer)
     sent(producer, shared, 0, 1)
     attachment.receipts([receipt(0, -1), receipt(1, -1)])
-    assert producer.duplicate_rows == 4
+    assert producer.stored.duplicate_rows == 4
     assert shared.fatal is None
 
 
@@ -433,8 +463,8 @@ def test_entries_that_are_dropped(shared: Shared, producer: TopicProducer) -> No
     attach(producer)
     sent(producer, shared, 0, 1)
     producer.trouble = Trouble(1.0, 1, 1, 1)
-    assert producer.drop_pending() == 4
-    assert not producer.pending
+    assert producer.drop_in_flight() == 4
+    assert not producer.in_flight.pending
     assert shared.in_flight_bytes == 0
     assert producer.trouble == Trouble()
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import entry_reader
 from pulsar_spark.errors import DataLossError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.source.missing import gaps
-from pulsar_spark.source.read import range_reader
+from tests.support import patience
 from tests.support.ranged import TOPIC, numbers, place
 from tests.support.scripted_broker import (
     PATIENCE_S,
@@ -39,15 +38,14 @@ ONE = {"receiver_queue_messages": 1}
 
 @pytest.fixture(autouse=True)
 def _in_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_reader, "_PATIENCE_S", 0.01)
-    monkeypatch.setattr(gaps, "_SILENCE_S", 0.01)
+    patience.usual(monkeypatch, silence_s=0.01)
 
 
 @pytest.fixture(params=["at once", "at the end"])
 def _looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at each gap, or one for all of them."""
     pause_s = {"at once": 0.0, "at the end": 1000.0}[request.param]
-    monkeypatch.setattr(gaps, "_PAUSE_S", pause_s)
+    patience.usual(monkeypatch, gaps_s=pause_s)
     if pause_s:
         monkeypatch.setattr(gaps.Gaps, "is_due", False)
 
@@ -175,7 +173,7 @@ class TestNothingPassedOver:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """That is, none: not even where a reader is moved."""
-        monkeypatch.setattr(entry_reader, "_PROOF_TIMEOUT_S", PATIENCE_S)
+        patience.usual(monkeypatch, proof_s=PATIENCE_S)
         scripted.add_topic(TOPIC, numbered(20, 1))
         reader = ranged(place(0), place(19), reader=ONE)
         assert read(reader, lambda: scripted.move_readers(TOPIC, 2)) == list(range(20))
@@ -233,7 +231,7 @@ class TestReadAgain:
 
     @pytest.fixture(autouse=True)
     def _at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gaps, "_PAUSE_S", 0.0)
+        patience.usual(monkeypatch, gaps_s=0.0)
 
     def test_it_gets_nothing(self, scripted: ScriptedBroker, ranged: Any) -> None:
         """Nobody waits for ever."""

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -35,6 +35,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.options import ServiceUrl
+from pulsar_spark.options.patience import USUAL
 from pulsar_spark.source.missing import gaps, silence
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.read import range_reader
@@ -181,7 +182,6 @@ def read(asked: Asked, form: str | None) -> Found:
         make_table = stack.enter_context(form_of_kernel(form or "python"))
         patch = stack.enter_context
         patch(mock.patch.object(entry_reader, "_IN_BULK", form is not None))
-        patch(mock.patch.object(range_reader, "_PATIENCE_S", 0))
         # What its consumers do not say is not there.
         for module in (range_reader, silence):
             patch(mock.patch.object(module, "is_stored", return_value=False))
@@ -196,6 +196,7 @@ def read(asked: Asked, form: str | None) -> Found:
         connection = Connection(Wire(found.sent), protocol, broker="b", keep_alive_s=30)
         pool: Any = SimpleNamespace(
             options=SimpleNamespace(
+                patience=replace(USUAL, silence_s=0),
                 memory_limit_bytes=MAX_ENTRY_BYTES,
                 lookup_timeout_s=30.0,
                 service_url=ServiceUrl("pulsar", ()),

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import entry_reader
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import CorruptEntryError, DataLossError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId, TxnId
-from pulsar_spark.source.missing import hidden
 from pulsar_spark.source.missing.hidden import hides_all
-from pulsar_spark.source.read import range_reader
 from pulsar_spark.source.read.range_reader import RangeReader
+from tests.support import patience
 from tests.support.ranged import TOPIC, numbers, place
 from tests.support.scripted_broker import (
     LEDGER,
@@ -108,7 +106,7 @@ class TestHiddenEntries:
 
     @pytest.fixture(autouse=True)
     def _in_short(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(range_reader, "_PATIENCE_S", 0.01)
+        patience.usual(monkeypatch, silence_s=0.01)
 
     @pytest.mark.parametrize("seen", [0, 3])
     def test_they_end_a_range(
@@ -412,7 +410,7 @@ class TestIncompleteMessages:
         self, scripted: ScriptedBroker, ranged: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It ends with an error that names the message."""
-        monkeypatch.setattr(range_reader, "_PATIENCE_S", 60.0)  # for the first entry
+        patience.usual(monkeypatch, silence_s=60.0)  # for the first entry
         first, last = self.pieces(2)
         scripted.add_topic(TOPIC, [first, last])
         scripted.script("FLOW", usual)
@@ -585,11 +583,12 @@ class TestTheTopicMoves:
                 usual(broker, session, c)
 
         scripted.add_topic(TOPIC, numbered(12, 10))
+        if command == "GET_LAST_MESSAGE_ID":  # asked where no entry comes
+            patience.usual(monkeypatch, proof_s=0.01)
         reader = ranged(place(0), place(11), reader={"receiver_queue_messages": 1})
         entries = reader.entries()
         seen = [struct.unpack_from(">Q", p)[0] for p in next(entries).payloads]
-        if command == "GET_LAST_MESSAGE_ID":  # asked where no entry comes
-            monkeypatch.setattr(entry_reader, "_PROOF_TIMEOUT_S", 0.01)
+        if command == "GET_LAST_MESSAGE_ID":
             scripted.always("FLOW", flow_once_answered)
         self.close(scripted, command)
         for entry in entries:
@@ -603,7 +602,7 @@ class TestTheTopicMoves:
         self, scripted: ScriptedBroker, ranged: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The error says what the broker said."""
-        monkeypatch.setattr(range_reader, "_PATIENCE_S", 60.0)  # for the first entry
+        patience.usual(monkeypatch, silence_s=60.0)  # for the first entry
         scripted.add_topic(TOPIC, numbered(12, 10))
         settings = {"receiver_queue_messages": 1, "poll_timeout_s": 0.5}
         entries = ranged(place(0), place(11), reader=settings).entries()
@@ -652,7 +651,7 @@ class TestTheTopicMoves:
         is_gone: bool,
     ) -> None:
         """It may be about to move, however often it is said; or it is empty."""
-        monkeypatch.setattr(range_reader, "_PATIENCE_S", 0.01)
+        patience.usual(monkeypatch, silence_s=0.01)
         scripted.add_topic(TOPIC, numbered(6, 1))
         reader = ranged(place(0), place(5), reader={"receiver_queue_messages": 1})
 
@@ -687,7 +686,7 @@ class TestTheTopicMoves:
         says: str,
     ) -> None:
         """It gets nothing, and another one would: it comes back."""
-        monkeypatch.setattr(range_reader, "_PATIENCE_S", 0.01)
+        patience.usual(monkeypatch, silence_s=0.01)
         scripted.add_topic(TOPIC, numbered(6, 1))
 
         def then_served(broker: ScriptedBroker, session: Any, command: Any) -> None:
@@ -708,8 +707,7 @@ class TestTheTopicMoves:
         self, scripted: ScriptedBroker, ranged: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Half of the time is for another one, which a lookup may name."""
-        monkeypatch.setattr(range_reader, "_PATIENCE_S", 0.01)
-        monkeypatch.setattr(hidden, "_PATIENCE_S", 0.0)
+        patience.usual(monkeypatch, silence_s=0.01, hidden_s=0.0)
         scripted.add_topic(TOPIC, numbered(6, 1))
         scripted.always("FLOW", silence)
         reader = ranged(place(0), place(5), reader={"poll_timeout_s": 2.0})
@@ -809,7 +807,7 @@ class TestRetentionMeanwhile:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """A broker says that the start is there, and loses it then."""
-        monkeypatch.setattr(entry_reader, "_PROOF_TIMEOUT_S", 0.01)
+        patience.usual(monkeypatch, proof_s=0.01)
         is_gone = threading.Event()
 
         def say_and_lose(broker: ScriptedBroker, *asked: Any) -> None:

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import segment_ends
-from pulsar_spark.source.stream import chunk_guard as guard_module
-from pulsar_spark.source.stream import subscription as subscription_module
 from spark_topics.source.stream import batch_ends, idle_rest, planner, topic_set
 from tests.source.stream.queries import (
     BASE,
@@ -19,6 +16,7 @@ from tests.source.stream.queries import (
     Clock,
     Query,
 )
+from tests.support import patience
 from tests.support.scripted_broker import (
     ScriptedBroker,
     single,
@@ -37,11 +35,9 @@ def short_waits(
     And a query that is asked once looks, also where it has looked in vain for long, as
     on a busy machine; unless time passes as a test says.
     """
-    monkeypatch.setattr(subscription_module, "_FORGET_S", 0.0)
-    monkeypatch.setattr(subscription_module, "_ACK_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(subscription_module, "_LOOK_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(guard_module, "_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(segment_ends, "SETTLING_S", 0.0)
+    patience.usual(
+        monkeypatch, forget_s=0.0, acknowledge_s=60.0, look_s=60.0, settling_s=0.0
+    )
     if "clock" not in request.fixturenames:
         monkeypatch.setattr(idle_rest, "_LONG_PLAN_S", math.inf)
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from pulsar_spark.options import patience as waits
 from pulsar_spark.source.stream import chunk_guard as guard_module
 from pulsar_spark.source.stream import subscription as subscription_module
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -22,6 +23,7 @@ from tests.source.stream.queries import (
     id_of,
     stored,
 )
+from tests.support import patience
 from tests.support import scripted_broker as broker_module
 from tests.support.scripted_broker import (
     LEDGER,
@@ -34,9 +36,6 @@ from tests.support.scripted_broker import (
     usual,
 )
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
@@ -54,6 +53,11 @@ def piece(uuid: str, index: int, count: int = 2) -> Any:
 
 class TestChunks:
     """The acknowledgement stops where a message begins that is not finished."""
+
+    @pytest.fixture
+    def hasty_looks(self, short_waits: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        """For queries that begin after this: a look ends soon."""
+        patience.usual(monkeypatch, look_s=0.1)
 
     @pytest.fixture
     def query(self, scripted: ScriptedBroker, queries: Any) -> Query:
@@ -297,7 +301,7 @@ class TestChunks:
         monkeypatch.setattr(broker_module, "_READ_ENTRIES", 1)
         clock = Clock()
         monkeypatch.setattr(guard_module, "time", clock)
-        query.broker.always("FLOW", clock.delaying(guard_module._TIMEOUT_S - 0.1))
+        query.broker.always("FLOW", clock.delaying(waits.USUAL.look_s - 0.1))
         rows = [batch([b"b"] * 50)] * 5
         assert self.acknowledged(query, *rows, piece("u", 0)) == (LEDGER, 0)
         assert self.acknowledged(query, piece("u", 1)) == (LEDGER, 7)
@@ -309,7 +313,7 @@ class TestChunks:
         monkeypatch.setattr(broker_module, "_READ_ENTRIES", 1)
         clock = Clock()
         monkeypatch.setattr(guard_module, "time", clock)
-        query.broker.always("FLOW", clock.delaying(guard_module._TIMEOUT_S - 0.1))
+        query.broker.always("FLOW", clock.delaying(waits.USUAL.look_s - 0.1))
         ask = guard_module._Reader.ask_for_entries
 
         def ask_and_let_come(reader: Any) -> None:
@@ -340,7 +344,7 @@ class TestChunks:
             elif others:
                 others.clear()
             else:  # nobody else is waited for
-                clock.now += guard_module._TIMEOUT_S / 4
+                clock.now += waits.USUAL.look_s / 4
             ask(reader)
 
         monkeypatch.setattr(guard_module._Reader, "ask_for_entries", ask_once_more)
@@ -362,11 +366,9 @@ class TestChunks:
         stand = {name: scripted.durable(name)[0].mark_delete for name in (P0, P1)}
         assert stand == {P0: (LEDGER, 3), P1: (LEDGER, 2)}
 
-    def test_ends_at_which_nothing_is_delivered(
-        self, query: Query, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.mark.usefixtures("hasty_looks")
+    def test_ends_at_which_nothing_is_delivered(self, query: Query) -> None:
         """What does not come is not waited for long."""
-        monkeypatch.setattr(guard_module, "_TIMEOUT_S", 0.1)
         query.broker.append(BASE, single(b"b"))
         query.trigger()
         query.broker.always("FLOW", silence)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -35,9 +35,6 @@ from tests.support.scripted_broker import (
     usual,
 )
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 

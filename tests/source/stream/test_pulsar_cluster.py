@@ -7,7 +7,7 @@ import json
 import threading
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -44,6 +44,7 @@ from tests.source.stream.queries import (
     stored,
     text,
 )
+from tests.support import patience
 from tests.support.fixtures import Clock as PausingClock
 from tests.support.scripted_broker import (
     LEDGER,
@@ -58,9 +59,6 @@ from tests.support.scripted_broker import (
     usual,
 )
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
@@ -195,7 +193,7 @@ class TestStartAtSubscription:
         trouble: str,
     ) -> None:
         """No start is guessed: what was acknowledged would be read again."""
-        monkeypatch.setattr(subscription_module, "_LOOK_TIMEOUT_S", 0.1)
+        patience.usual(monkeypatch, look_s=0.1)
         in_time = threading.Event()
 
         def move(broker: ScriptedBroker, session: Session, command: Any) -> None:

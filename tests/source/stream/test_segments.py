@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.client.segment_ends import SETTLING_S
 from pulsar_spark.source.stream import segments as module
 from pulsar_spark.source.stream.segments import Segments
 from pulsar_spark.topics import TopicName
@@ -21,6 +20,9 @@ from tests.support.scripted_broker import ScriptedBroker, single
 
 TOPIC = "topic://t/ns/x"
 LEGACY = "persistent://t/ns/x-partition-0"
+
+#: How long a sealed segment settles.
+SETTLING_S = 1.0
 
 
 def name(number: int) -> str:
@@ -35,7 +37,9 @@ def segment(number: int, *parents: int, sealed: bool = False) -> Segment:
 
 def known(*segments: Segment, in_order: bool = True) -> Segments:
     """What a stream knows of a topic with these segments."""
-    return Segments({TOPIC: Layout(TOPIC, 1, segments)}, in_order=in_order)
+    return Segments(
+        {TOPIC: Layout(TOPIC, 1, segments)}, in_order=in_order, settling_s=0.0
+    )
 
 
 def lineage() -> tuple[Segment, ...]:
@@ -79,7 +83,7 @@ def test_a_segment_that_was_just_sealed(monkeypatch: pytest.MonkeyPatch) -> None
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
     layouts = {TOPIC: Layout(TOPIC, 1, (segment(0, sealed=True), segment(1)))}
-    segments = Segments(layouts, in_order=True)
+    segments = Segments(layouts, in_order=True, settling_s=SETTLING_S)
 
     def wait(*names: str) -> float:
         clock.slept.clear()

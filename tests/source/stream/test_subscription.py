@@ -15,12 +15,12 @@ from pulsar_spark.errors import (
     OptionError,
     TopicMigratedError,
 )
-from pulsar_spark.source.stream import subscription as module
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.subscription import CursorStatus, Subscription
 from pulsar_spark.wire.commands import SubscribeRequest
 from spark_topics.client import retry
 from spark_topics.source.stream.admission import EntrySize
+from tests.support import patience
 from tests.support.scripted_broker import (
     LEDGER,
     Action,
@@ -56,15 +56,23 @@ NAME = "spark-pulsar-1"
 def _short_waits(monkeypatch: pytest.MonkeyPatch, unhurried: Clock) -> None:
     """The scripted broker answers, or never; what it refuses is tried for long."""
     monkeypatch.setattr(retry, "time", time)
-    monkeypatch.setattr(module, "_DELETE_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(module, "_FORGET_S", 0.0)
-    monkeypatch.setattr(module, "_ACK_TIMEOUT_S", 0.1)
+    patience.usual(monkeypatch, delete_s=60.0, forget_s=0.0, acknowledge_s=0.1)
 
 
 @pytest.fixture
-def make(scripted: ScriptedBroker) -> Iterator[Callable[..., Subscription]]:
+def pools() -> Iterator[list[ConnectionPool]]:
+    """The connections of subscriptions, in the order in which these were made."""
+    pools: list[ConnectionPool] = []
+    yield pools
+    for pool in pools:
+        pool.close()
+
+
+@pytest.fixture
+def make(
+    scripted: ScriptedBroker, pools: list[ConnectionPool]
+) -> Callable[..., Subscription]:
     """Make the subscription of a query; it ends with the test."""
-    pools = []
 
     def one(*, limits: dict[str, Any] | None = None, **given: Any) -> Subscription:
         pool = ConnectionPool(client_options(scripted.address, **(limits or {})))
@@ -76,9 +84,7 @@ def make(scripted: ScriptedBroker) -> Iterator[Callable[..., Subscription]]:
         how = SubscribeRequest(NAME, **{"durable": True, **said})
         return Subscription(pool, how, **own)
 
-    yield one
-    for pool in pools:
-        pool.close()
+    return one
 
 
 @pytest.fixture
@@ -676,7 +682,7 @@ class TestEnding:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """That is a warning: the query has ended anyway."""
-        monkeypatch.setattr(module, "_DELETE_TIMEOUT_S", 0.2)
+        patience.usual(monkeypatch, delete_s=0.2)
         cursors = visited(make(), at(4))
         scripted.always("UNSUBSCRIBE", refuse("PersistenceError", "disk"))
         cursors.delete()
@@ -716,7 +722,7 @@ def watch(
     make: Callable[..., Subscription], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Subscription, list[tuple[str, EntrySize]]]:
     """A subscription that looks, and what it says it has seen."""
-    monkeypatch.setattr(module, "_LOOK_TIMEOUT_S", 60.0)
+    patience.usual(monkeypatch, look_s=60.0)
     seen: list[tuple[str, EntrySize]] = []
     subscription = make()
     look_ = subscription.look
@@ -834,17 +840,17 @@ class TestLooking:
         scripted: ScriptedBroker,
         topic: str,
         watch: Watch,
-        monkeypatch: pytest.MonkeyPatch,
+        pools: list[ConnectionPool],
     ) -> None:
         """An empty topic costs one FLOW, and the wait, and then gives nothing."""
-        monkeypatch.setattr(module, "_LOOK_TIMEOUT_S", 0.05)
         cursors, seen = watch
+        patience.of_pool(pools[0], look_s=0.05)
         visit(cursors, at(9))
         for _ in range(3):
             assert look(cursors, at(9)) == []
         wait_until(lambda: scripted.requests["FLOW"])
         assert scripted.requests["FLOW"] == 1
-        monkeypatch.setattr(module, "_LOOK_TIMEOUT_S", 60.0)
+        patience.of_pool(pools[0], look_s=60.0)
         scripted.append(topic, single(b"late"))
         assert look(cursors, at(9)) == [10]
         assert scripted.requests["FLOW"] == 1
