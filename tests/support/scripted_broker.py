@@ -498,6 +498,7 @@ class ScriptedBroker:
         self.server_version = "Scripted 1.0"
         #: What it says of the end of each topic partition; None: the truth.
         self.says_last: pb.MessageIdData | None = None
+        self.hidden: dict[str, int] = {}  # entries behind the end that it says
         self.lists_by_hash = False
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
         self.connections = 0
@@ -1081,6 +1082,7 @@ class ScriptedBroker:
                 start = _first(entries, lambda entry: entry.place >= place)
             else:
                 start = 0 if body.initialPosition else len(entries)
+            start = min(start, len(entries) - self.hidden.get(body.topic, 0))
             mark_delete = _before(entries, start, self._ledgers[body.topic])
             subscription = Subscription(*key, body.durable, mark_delete)
             self.subscriptions[key] = subscription
@@ -1149,9 +1151,11 @@ class ScriptedBroker:
             return
         is_closing = consumer.topic in self.closing
         entries = () if is_closing else self.topics.get(consumer.topic, ())
+        hidden = self.hidden.get(consumer.topic, 0)
         answer = pb.CommandGetLastMessageIdResponse(
             request_id=body.request_id,
-            last_message_id=self.says_last or _last_id(entries),
+            last_message_id=self.says_last
+            or _last_id(entries[: len(entries) - hidden]),
             consumer_mark_delete_position=_id(consumer.subscription.mark_delete),
         )
         session.send(

@@ -74,7 +74,7 @@ class Query:
         self.options = {"topic": "t", "partitionDiscoveryIntervalMs": "0", **options}
         self.log: list[dict[str, Any]] = []
         self.rows: list[list[Row]] = []
-        self.limits: dict[str, float] = {}
+        self.limits: dict[str, Any] = {}
         self._pool: ConnectionPool | None = None
         self._planner: Planner | None = None
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pulsar_spark.options.patience import USUAL
 from pulsar_spark.source.stream import segments as module
 from pulsar_spark.source.stream.segments import Segments
 from pulsar_spark.topics import TopicName
@@ -199,12 +201,26 @@ HASHES = tuple(range(0, 0x10000, 0x2000))
 steps = st.one_of(
     st.tuples(st.just("publish"), st.lists(st.sampled_from(HASHES), min_size=1)),
     st.tuples(st.just("trigger"), st.sampled_from(("", "", *CRASHES))),
-    st.tuples(st.just("split"), st.integers(0, 7)),
-    st.tuples(st.just("merge"), st.integers(0, 7)),
+    st.tuples(st.just("split"), st.integers(0, 7), st.integers(0, 2)),
+    st.tuples(st.just("merge"), st.integers(0, 7), st.integers(0, 2)),
     st.tuples(st.just("delete"), st.integers(0, 7)),
     st.tuples(st.just("restart"), st.sampled_from(["", "1", "3"]), st.booleans()),
     st.sampled_from([("unload",), ("cut",), ("available now",)]),
 )
+
+
+class Settling(Clock):
+    """Time in which the broker comes to know where sealed segments end."""
+
+    def __init__(self, broker: ScriptedBroker) -> None:
+        super().__init__()
+        self.broker = broker
+
+    def sleep(self, seconds: float) -> None:
+        """Pass."""
+        super().sleep(seconds)
+        if seconds:
+            self.broker.hidden.clear()
 
 
 class Model:
@@ -214,6 +230,7 @@ class Model:
         self.broker = broker
         self.query = Query(broker, startingOffsets="earliest", **options)
         self.query.options["topic"] = SCALABLE
+        self.query.limits["patience"] = replace(USUAL, settling_s=SETTLING_S)
         self.published: dict[int, list[Row]] = {key: [] for key in HASHES}
         self.in_order: list[bool] = []  # of the micro-batches so far
         self.is_watched = False  # since the last micro-batch
@@ -221,12 +238,16 @@ class Model:
         broker.segments = []
         self.add(0, 0xFFFF)
 
-    def add(self, start: int, end: int, *parents: pb.ScalableTopicSegment) -> None:
-        """A segment comes; its parents are sealed."""
+    def add(
+        self, start: int, end: int, *parents: pb.ScalableTopicSegment, hidden: int = 0
+    ) -> None:
+        """A segment comes; its parents are sealed, and end too early for a moment."""
         number = 1 + max((one.segment_id for one in self.broker.segments), default=-1)
         for parent in parents:
             parent.state = 1
             self.broker.terminated[self.name(parent)] = "TopicTerminatedError"
+            entries = self.broker.topics[self.name(parent)]
+            self.broker.hidden[self.name(parent)] = min(hidden, len(entries))
         added = pb.ScalableTopicSegment(
             segment_id=number,
             hash_start=start,
@@ -260,21 +281,21 @@ class Model:
             place = self.broker.topics[self.name(home)][-1].place
             self.published[key].append((self.name(home), *place, 0))
 
-    def split(self, number: int) -> None:
+    def split(self, number: int, hidden: int) -> None:
         """A segment becomes two."""
         one = self.active[number % len(self.active)]
         middle = (one.hash_start + one.hash_end) // 2
         if one.hash_end - one.hash_start >= 0x2000:
-            self.add(one.hash_start, middle, one)
-            self.add(middle + 1, one.hash_end, one)
+            self.add(one.hash_start, middle, one, hidden=hidden)
+            self.add(middle + 1, one.hash_end, one, hidden=hidden)
 
-    def merge(self, number: int) -> None:
+    def merge(self, number: int, hidden: int) -> None:
         """Two neighbours become one."""
         active = self.active
         if len(active) > 1:
             index = number % (len(active) - 1)
             left, right = active[index : index + 2]
-            self.add(left.hash_start, right.hash_end, left, right)
+            self.add(left.hash_start, right.hash_end, left, right, hidden=hidden)
 
     def delete(self, number: int) -> None:
         """Retention: only a sealed segment that the subscription is done with.
@@ -351,6 +372,7 @@ class Model:
 
     def finish(self) -> None:
         """All was read once; rows of a key in order, where that was asked for."""
+        self.broker.hidden.clear()
         self.drain()
         batches: dict[Row, list[int]] = {}
         for batch_id, rows in enumerate(self.query.rows):
@@ -393,8 +415,14 @@ class Model:
 def test_every_row_once_and_in_order(
     short_waits: None, options: dict[str, str], script: list[tuple[Any, ...]]
 ) -> None:
-    """Splits, merges, segments that go, limits, crashes, other options."""
-    with ScriptedBroker() as broker:
+    """Splits, merges, segments that go, limits, crashes, other options.
+
+    The broker says at first that a sealed segment ends before its last entries.
+    """
+    with (
+        ScriptedBroker() as broker,
+        mock.patch.object(module, "time", Settling(broker)),
+    ):
         model = Model(broker, options)
         try:
             for step in script:
