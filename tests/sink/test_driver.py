@@ -627,17 +627,29 @@ class TestScalableTopics:
         with pytest.raises(CommitInDoubtError, match="removed by retention"):
             commit(stream_write(scripted, topic=SCALABLE), b"a")
 
+    @pytest.mark.usefixtures("settling")
     @pytest.mark.parametrize("make", [batch_write, stream_write])
-    @pytest.mark.parametrize("stores", [True, False], ids=["stored", "not-stored"])
+    @pytest.mark.parametrize(
+        ("stores", "hidden"),
+        [(True, 0), (True, 1), (False, 0)],
+        ids=["stored", "stored-unknown", "not-stored"],
+    )
     @pytest.mark.parametrize("code", ["TopicTerminatedError", "ServiceNotReady"])
     def test_a_segment_that_is_sealed_meanwhile(
-        self, scripted: ScriptedBroker, make: Any, code: str, *, stores: bool
+        self,
+        scripted: ScriptedBroker,
+        make: Any,
+        code: str,
+        hidden: int,
+        *,
+        stores: bool,
     ) -> None:
         """All goes out again, unless it is sure that nothing is in doubt.
 
-        Brokers may say of a sealed segment that it is not there for now.
+        Brokers may say of a sealed segment that it is not there for now, and that it
+        ends before its last entry.
         """
-        scripted.always("SEND", seal(2, code, after=1, stores=stores))
+        scripted.always("SEND", seal(2, code, after=1, stores=stores, hidden=hidden))
         write = make(
             scripted, topic=SCALABLE, **{"pulsar.producer.batchingMaxMessages": "1"}
         )

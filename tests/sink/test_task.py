@@ -287,11 +287,12 @@ BUCKETS = {
 }
 
 
+@pytest.mark.usefixtures("settling")
 @pytest.mark.parametrize("batching", ["DEFAULT", "KEY_BASED"])
-@pytest.mark.parametrize("is_sealed", [False, True], ids=["whole", "sealed"])
+@pytest.mark.parametrize("hidden", [None, 0, 1], ids=["whole", "sealed", "late"])
 @pytest.mark.parametrize("buckets", BUCKETS)
 def test_entries_of_a_bucket(
-    scripted: ScriptedBroker, buckets: str, batching: str, *, is_sealed: bool
+    scripted: ScriptedBroker, buckets: str, batching: str, hidden: int | None
 ) -> None:
     """Keys of several buckets share no entry, and each entry says the hashes it has."""
     before, after = BUCKETS[buckets]
@@ -301,9 +302,15 @@ def test_entries_of_a_bucket(
     scripted.segments[0].entry_bucket_splits.extend(before)
     scripted.server_version = "Pulsar Server5.0.1"
     scripted.add_topic(segments[0])
-    if is_sealed:
-        code = "TopicTerminatedError"
-        sealed = seal(2, code, after=3, stores=True, entry_bucket_splits=after)
+    if hidden is not None:
+        sealed = seal(
+            2,
+            "TopicTerminatedError",
+            after=3,
+            stores=True,
+            hidden=hidden,
+            entry_bucket_splits=after,
+        )
         scripted.always("SEND", sealed)
     keys = [None, *(f"k{number % 40}" for number in range(499))]
     rows = pa.record_batch(
@@ -339,7 +346,7 @@ def test_entries_of_a_bucket(
             assert len({bisect(splits, number) for number in hashes}) == 1
             assert len(set(hashes)) == 1 or batching == "DEFAULT"
     assert count == 500
-    assert is_sealed == bool(scripted.topics.get(segments[1]))
+    assert (hidden is not None) == bool(scripted.topics.get(segments[1]))
 
 
 @pytest.mark.parametrize("version", ["Scripted 1.0", "Pulsar Server5.0.0-M1"])

@@ -309,6 +309,7 @@ def seal(
     *,
     after: int,
     stores: bool,
+    hidden: int = 0,
     entry_bucket_splits: Sequence[int] = (),
 ) -> Action:
     """Once, for SEND: instead of a receipt, the segment is sealed, and another follows.
@@ -318,6 +319,7 @@ def seal(
         code: Of what the broker says to producers from then on.
         after: How many entries of segments are stored as usual before.
         stores: Whether the entry is stored.
+        hidden: How many of the last entries the broker does not know of for a moment.
         entry_bucket_splits: Of the segment that follows.
     """
     entries = itertools.count()
@@ -330,6 +332,7 @@ def seal(
             return
         if stores:
             unheard(broker, session, c)
+        broker.hidden[producer.topic] = hidden
         broker.replace_segment(producer.topic, next_id, code, entry_bucket_splits)
         let_go(broker, session, c)
 
