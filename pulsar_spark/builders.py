@@ -70,10 +70,6 @@ class ClientOptions(_Options):
     time_zone: str | None = _named("timeZone")
     """Zone in which a moment of the schema DATE has its day, and in which a write
     begins the day. Default: UTC. For: read, write."""
-    subscription_prefix: str | None = _named("subscriptionPrefix")
-    """Prefix of the names of all subscriptions, as topic statistics show them; also of
-    the one that keeps the log of an exactly-once stream, which must not change while
-    that stream lives. Default: spark-pulsar. For: read, write."""
     auth_plugin_class_name: str | None = _named("pulsar.client.authPluginClassName")
     """How to authenticate: `token`, `oauth2`, `basic`, `tls`, `keystore`, or Java's
     class for it. Default: none. For: read, write."""
@@ -133,6 +129,10 @@ class ClientOptions(_Options):
     about a whole write: see Where lines go. Default: 60. For: read, write."""
     listener_name: str | None = _named("pulsar.client.listenerName")
     """Advertised listener whose addresses brokers are asked for. For: read, write."""
+    subscription_prefix: str | None = _named("subscriptionPrefix")
+    """Prefix of the names of all subscriptions, as topic statistics show them; also of
+    the one that keeps the log of an exactly-once stream, which must not change while
+    that stream lives. Default: spark-pulsar. For: read, write."""
     service_url_provider: str | None = _named("pulsar.client.serviceUrlProvider")
     """Other clusters for when that of `service.url` is down, for batch reads and for
     writes with `none` or `at-least-once`: a JSON object such as `{"secondary":
@@ -341,11 +341,6 @@ class ReadOptions(ClientOptions):
     strings. Default: {}. For: read."""
     reader_reader_name: str | None = _named("pulsar.reader.readerName")
     """Name of the reader in topic statistics. For: read."""
-    reader_subscription_role_prefix: str | None = _named(
-        "pulsar.reader.subscriptionRolePrefix"
-    )
-    """Prefix of the reader's own subscription name, instead of `subscriptionPrefix`.
-    For: read."""
     reader_max_pending_chunked_message: int | str | None = _named(
         "pulsar.reader.maxPendingChunkedMessage"
     )
@@ -368,6 +363,11 @@ class ReadOptions(ClientOptions):
     )
     """What becomes of a message that no key opens: `FAIL` fails, `DISCARD` leaves it
     out, `CONSUME` gives its encrypted bytes. Default: FAIL. For: read."""
+    reader_subscription_role_prefix: str | None = _named(
+        "pulsar.reader.subscriptionRolePrefix"
+    )
+    """Prefix of the reader's own subscription name, instead of `subscriptionPrefix`.
+    For: read."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -95,7 +95,6 @@ def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlo
     Raises:
         PulsarSparkError: The cluster does not answer, or refuses.
     """
-    prefix = cluster.options.subscription_prefix
     pool = cluster.pool
     first_s = min(_FIRST_S, pool.options.operation_timeout_s)
 
@@ -107,11 +106,11 @@ def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlo
 
         with ConsumerSet(pool, make) as group:
             group.connect(names)
-            begin(group, prefix)
+            begin(group)
             said = {
                 name: member.positions.last for name, member in group.members.items()
             }
-            for name, last in readable_ends(pool, prefix, said).items():
+            for name, last in readable_ends(pool, said).items():
                 member = group.members[name]
                 member.positions = replace(member.positions, last=last)
             counts = group.step(lambda one: commands.consumer_stats(one.consumer_id))
@@ -149,16 +148,15 @@ def held_back(
     Raises:
         PulsarSparkError: The cluster does not answer, or refuses.
     """
-    prefix = cluster.options.subscription_prefix
     unread = [name for name, backlog in found.items() if backlog.entries]
-    lookup = PositionLookup(cluster.pool, subscription_prefix=prefix)
+    lookup = PositionLookup(cluster.pool)
     ends = lookup.from_message_ids(dict.fromkeys(unread, LATEST), absent_ok=True)
     stored, delivered = {}, {}
     for name, end in ends.items():
         last = max(read[name], LastRead.of(found[name].last or EARLIEST))
         if end.before.position > last.position:
             stored[name], delivered[name] = end.before, last.message_id
-    passed = passes_over(cluster.pool, prefix, delivered, stored)
+    passed = passes_over(cluster.pool, delivered, stored)
     return {name: stored[name] for name in passed if not passed[name]}
 
 

@@ -397,9 +397,7 @@ def _wanted(
 ) -> dict[str, LastRead]:
     """Return the new positions of the topic partitions to set."""
     topics = sorted(map(TopicName.parse, one.end.last_read))
-    lookup = PositionLookup(
-        cluster.pool, subscription_prefix=cluster.options.subscription_prefix
-    )
+    lookup = PositionLookup(cluster.pool)
     if arguments.set_time is not None:
         spec = parse_times(arguments.set_time, "--set-time")
         times = assign_times(spec.topics, spec.default_ms, topics, option="--set-time")

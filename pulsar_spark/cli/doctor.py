@@ -603,7 +603,7 @@ def _message(cluster: Cluster, names: Sequence[str], deadline_s: float) -> Step:
 
     with ConsumerSet(cluster.pool, make) as group:
         group.connect(names)
-        begin(group, cluster.options.subscription_prefix)
+        begin(group)
         for name, error in group.take_failures().items():
             # A partition that nobody has used yet does not exist.
             if not (isinstance(error, TopicNotFoundError) and "-partition-" in name):

@@ -204,7 +204,7 @@ def of_log(cluster: Cluster, log: str) -> list[Open]:
         CommitLogError: The topic is no log.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
-    journal = Journal(cluster.pool, log, cluster.options.subscription_prefix)
+    journal = Journal(cluster.pool, log)
     records: list[Record] = []
     since: dict[TxnId, int] = {}
     tasks: dict[TxnId, int] = {}

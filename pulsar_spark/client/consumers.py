@@ -7,7 +7,6 @@ thousand partitions cost one round trip, and not a thousand.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -226,23 +225,21 @@ class ConsumerSet(Generic[C]):
             if lacks_ledgers(answer) and _begins(how(self.members[name]))
         ]
         if refused:
-            prefix = how(self.members[refused[0]]).subscription
-            empty = self.without_rows(refused, prefix)
+            empty = self.without_rows(refused)
             self.without_ledgers.update(empty)
             answers |= self.ask(
                 lambda member: member.subscribe(_at_end(how(member))), empty
             )
         return self._replies(answers)
 
-    def without_rows(self, names: Iterable[str], prefix: str) -> list[str]:
-        """Return the members whose topic partitions have no row.
+    def reader_name(self) -> str:
+        """Return a new name for a subscription that is not durable."""
+        return self._pool.reader_name()
 
-        Args:
-            names: The members to ask about.
-            prefix: Beginning of the names of the readers that ask.
-        """
+    def without_rows(self, names: Iterable[str]) -> list[str]:
+        """Return those members whose topic partitions have no row."""
         topics = {name: self.members[name].topic for name in names}
-        ends = positions_at_end(self._pool, prefix, topics.values())
+        ends = positions_at_end(self._pool, topics.values())
         return [
             name
             for name, topic in topics.items()
@@ -302,7 +299,7 @@ class ConsumerSet(Generic[C]):
 
 
 def positions_at_end(
-    pool: ConnectionPool, prefix: str, topics: Iterable[str]
+    pool: ConnectionPool, topics: Iterable[str]
 ) -> dict[str, TopicPositions | PulsarSparkError]:
     """Return the positions of a reader at the end of each topic partition.
 
@@ -310,14 +307,13 @@ def positions_at_end(
 
     Args:
         pool: The cluster's connections.
-        prefix: Beginning of the names of the readers.
         topics: Full names.
     """
     with ConsumerSet(pool, TopicConsumer, waits_for_end=False) as readers:
         readers.connect(topics)
         readers.step(
             lambda reader: reader.subscribe(
-                SubscribeRequest(f"{prefix}-{uuid.uuid4()}", start=LATEST)
+                SubscribeRequest(pool.reader_name(), start=LATEST)
             )
         )
         replies = readers.step(lambda reader: reader.get_last())

@@ -13,7 +13,6 @@ import logging
 import math
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -77,7 +76,6 @@ class ReaderSettings:
     """How to read.
 
     Attributes:
-        subscription_prefix: Beginning of the name the broker shows for the reader.
         consumer_name: Name the broker shows for the consumer, "" for a generated one.
         receiver_queue_messages: Most messages under way or waiting to be taken; None
             for as many as the link and the memory limit allow.
@@ -86,7 +84,6 @@ class ReaderSettings:
         properties: Of the consumer, as the broker shows them.
     """
 
-    subscription_prefix: str
     consumer_name: str
     receiver_queue_messages: int | None
     read_compacted: bool
@@ -470,7 +467,7 @@ class EntryReader:
         by_time = self._rollback_s is not None and self._last is None
         how = SubscribeRequest(
             # A new name each time: a broker takes a while to forget the last consumer.
-            f"{self.settings.subscription_prefix}-{uuid.uuid4()}",
+            self._pool.reader_name(),
             start=EARLIEST if by_time else start,
             read_compacted=self.settings.read_compacted,
             consumer_name=self.settings.consumer_name,

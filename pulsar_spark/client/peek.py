@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import uuid
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -50,13 +49,12 @@ class Peeker(TopicConsumer):
         self._start = start
         self._arrived = arrived
 
-    def attach(self, prefix: str) -> Request[pb.CommandSuccess]:
+    def attach(self, name: str) -> Request[pb.CommandSuccess]:
         """Build SUBSCRIBE. Never of the compacted form, which has no dense numbers.
 
         Args:
-            prefix: Beginning of the subscription's name.
+            name: Name of the subscription.
         """
-        name = f"{prefix}-{uuid.uuid4()}"
         return self.subscribe(SubscribeRequest(name, start=self._start))
 
     def grant(self, permits: int) -> None:
@@ -76,16 +74,15 @@ class Peeker(TopicConsumer):
 P = TypeVar("P", bound=Peeker)
 
 
-def begin(peekers: ConsumerSet[P], prefix: str) -> None:
+def begin(peekers: ConsumerSet[P]) -> None:
     """Subscribe all members, and ask for their positions.
 
     Members whose request fails are dropped.
 
     Args:
         peekers: Connected already.
-        prefix: Beginning of the names of their subscriptions.
     """
-    peekers.step(lambda peeker: peeker.attach(prefix))
+    peekers.step(lambda peeker: peeker.attach(peekers.reader_name()))
     ask_positions(peekers)
 
 

@@ -9,6 +9,7 @@ import os
 import random
 import re
 import threading
+import uuid
 import weakref
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -369,6 +370,10 @@ class ConnectionPool:
         return Retry(
             options.initial_backoff_s, options.max_backoff_s, timeout_s, option
         )
+
+    def reader_name(self) -> str:
+        """Return a new name for a subscription that is not durable."""
+        return f"{self.options.reader_prefix}-{uuid.uuid4()}"
 
     @property
     def write_patience_s(self) -> float:

@@ -25,7 +25,6 @@ broker, and where all entries are aborted or in open transactions::
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -69,7 +68,6 @@ class PositionLookup:
 
     Args:
         pool: The cluster's connections.
-        subscription_prefix: Beginning of the names of the readers.
         read_compacted: Whether the readers are to see the compacted topic.
         patience_s: As for `TopicLookup`.
     """
@@ -78,14 +76,12 @@ class PositionLookup:
         self,
         pool: ConnectionPool,
         *,
-        subscription_prefix: str,
         read_compacted: bool = False,
         patience_s: float | None = None,
     ) -> None:
         self._pool = pool
         self._patience_s = patience_s
         self._lookup = TopicLookup(pool, patience_s=patience_s)
-        self._prefix = subscription_prefix
         self._read_compacted = read_compacted
         options = pool.options
         whole_s = options.lookup_timeout_s if patience_s is None else patience_s
@@ -205,9 +201,7 @@ class PositionLookup:
             return {}
         with ConsumerSet(self._pool, TopicConsumer, waits_for_end=False) as probes:
             probes.connect(topics)
-            names = {
-                topic: f"{self._prefix}-{uuid.uuid4()}" for topic in probes.members
-            }
+            names = {topic: self._pool.reader_name() for topic in probes.members}
             probes.subscribe(
                 lambda probe: SubscribeRequest(
                     names[probe.topic],
@@ -245,7 +239,7 @@ class PositionLookup:
             if is_segment(name) and isinstance(answer, TopicPositions)
         }
         said = {name: answer.last for name, answer in segments.items()}
-        ends = readable_ends(self._pool, self._prefix, said)
+        ends = readable_ends(self._pool, said)
         for name, answer in segments.items():
             answers[name] = replace(answer, last=ends[name])
 
@@ -303,7 +297,7 @@ def has_messages(pool: ConnectionPool, topic: TopicName) -> bool:
     else:
         names = list(base.partition_names(range(content)))
     starts = dict.fromkeys(names or [base.full_name], EARLIEST)
-    positions = PositionLookup(pool, subscription_prefix="spark-pulsar")
+    positions = PositionLookup(pool)
     try:
         stored = positions.from_message_ids(starts, absent_ok=True)
     except BrokerError as error:

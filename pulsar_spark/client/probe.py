@@ -16,7 +16,6 @@ Retention removes whole ledgers, the oldest first: all between the two is stored
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Sequence
 
 from pulsar_spark.client.connection import Connection
@@ -33,14 +32,11 @@ class Probe:
     Args:
         pool: The cluster's connections.
         topic_partition: Full name.
-        subscription_prefix: Beginning of the names under which is asked.
     """
 
-    def __init__(
-        self, pool: ConnectionPool, topic_partition: str, subscription_prefix: str
-    ) -> None:
+    def __init__(self, pool: ConnectionPool, topic_partition: str) -> None:
         self._topic_partition = topic_partition
-        self._prefix = subscription_prefix
+        self._pool = pool
         self._consumers = ConsumerSet(pool, Listener)
 
     def __enter__(self) -> Probe:
@@ -57,7 +53,7 @@ class Probe:
                 consumer.connection.tell(consumer.close())
         self._consumers.step(
             lambda consumer: consumer.subscribe(
-                SubscribeRequest(f"{self._prefix}-{uuid.uuid4()}", start=start)
+                SubscribeRequest(self._pool.reader_name(), start=start)
             )
         )
         return self.place()
@@ -92,7 +88,6 @@ def is_stored(
     pool: ConnectionPool,
     topic_partition: str,
     entry: MessageId,
-    subscription_prefix: str,
 ) -> bool | None:
     """Return whether an entry that was stored still is; None where that is not known.
 
@@ -100,13 +95,12 @@ def is_stored(
         pool: The cluster's connections.
         topic_partition: Full name.
         entry: Which one.
-        subscription_prefix: Beginning of the names under which is asked.
 
     Raises:
         TopicNotFoundError: The topic partition is no longer there.
         PulsarSparkError: The broker refuses for good.
     """
-    with Probe(pool, topic_partition, subscription_prefix) as probe:
+    with Probe(pool, topic_partition) as probe:
         # The latter last: retention may come in between, and moves the former only.
         last, before = probe.begin(LATEST), probe.begin(EARLIEST)
     if last is None or before is None:

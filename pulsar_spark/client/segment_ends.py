@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -76,9 +75,7 @@ class _Bounds(NamedTuple):
 
 
 def readable_ends(
-    pool: ConnectionPool,
-    subscription_prefix: str,
-    said: Mapping[str, MessageId | None],
+    pool: ConnectionPool, said: Mapping[str, MessageId | None]
 ) -> dict[str, MessageId | None]:
     """Return the last readable entry of topic partitions; None where there is none.
 
@@ -86,12 +83,11 @@ def readable_ends(
 
     Args:
         pool: The cluster's connections.
-        subscription_prefix: Beginning of the names under which is asked.
         said: What GET_LAST_MESSAGE_ID says of each topic partition, by full name.
     """
     ends = dict(said)
     segments = {name: last for name, last in said.items() if is_segment(name)}
-    bounds = _bounds(pool, subscription_prefix, segments)
+    bounds = _bounds(pool, segments)
     ledgers = {name: bound.stored[0] for name, bound in bounds.items()}
     passed: dict[str, _Place] = {}
     for number in range(_ROUNDS):
@@ -103,7 +99,7 @@ def readable_ends(
             for name, bound in bounds.items()
         }
         narrowed = {}
-        answers = _readable(pool, subscription_prefix, tried, passed)
+        answers = _readable(pool, tried, passed)
         for name, places in answers.items():
             readable = max([*places, bounds[name].readable])
             if readable > bounds[name].readable:
@@ -124,7 +120,7 @@ def readable_ends(
 
 
 def stored_ends(
-    pool: ConnectionPool, subscription_prefix: str, segments: Iterable[str]
+    pool: ConnectionPool, segments: Iterable[str]
 ) -> dict[str, tuple[int, int] | PulsarSparkError]:
     """Return the ledger and entry of the last stored entry of each segment.
 
@@ -133,10 +129,9 @@ def stored_ends(
 
     Args:
         pool: The cluster's connections.
-        subscription_prefix: Beginning of the names under which is asked.
         segments: Full names.
     """
-    ends = positions_at_end(pool, subscription_prefix, segments)
+    ends = positions_at_end(pool, segments)
     return {
         name: end.before.position if isinstance(end, TopicPositions) else end
         for name, end in ends.items()
@@ -144,11 +139,11 @@ def stored_ends(
 
 
 def _bounds(
-    pool: ConnectionPool, prefix: str, said: Mapping[str, MessageId | None]
+    pool: ConnectionPool, said: Mapping[str, MessageId | None]
 ) -> dict[str, _Bounds]:
     """Return the segments that may be readable further than what was said."""
     bounds: dict[str, _Bounds] = {}
-    for name, stored in (stored_ends(pool, prefix, said) if said else {}).items():
+    for name, stored in (stored_ends(pool, said) if said else {}).items():
         last = said[name]
         readable = _NOTHING if last is None else last.position
         if isinstance(stored, tuple) and stored > readable and stored[1] >= 0:
@@ -158,7 +153,6 @@ def _bounds(
 
 def _readable(
     pool: ConnectionPool,
-    prefix: str,
     tried: Mapping[str, Iterable[_Place]],
     passed: dict[str, _Place],
 ) -> dict[str, list[_Place]]:
@@ -166,7 +160,6 @@ def _readable(
 
     Args:
         pool: The cluster's connections.
-        prefix: Beginning of the names of the readers.
         tried: Where to read.
         passed: Where the broker delivers nothing, because it passes over all that
             follows; added to.
@@ -182,7 +175,11 @@ def _readable(
         waits_for_end=False,
     ) as probes:
         probes.connect(questions, lambda key: questions[key].segment)
-        probes.step(lambda probe: probe.subscribe(_reader(prefix, probe.start)))
+        probes.step(
+            lambda probe: probe.subscribe(
+                SubscribeRequest(pool.reader_name(), start=probe.start)
+            )
+        )
         for probe in probes.members.values():
             with contextlib.suppress(PulsarSparkError):
                 probe.connection.grant(probe.consumer_id, 1)
@@ -244,7 +241,3 @@ def _passing(probes: ConsumerSet[_Probe], timeout_s: float) -> set[str]:
             if read_positions(reply).before.position
             >= probes.members[key].start.position
         }
-
-
-def _reader(prefix: str, start: MessageId) -> SubscribeRequest:
-    return SubscribeRequest(f"{prefix}-{uuid.uuid4()}", start=start)

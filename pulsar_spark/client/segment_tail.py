@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Sequence
 
 from pulsar_spark.client.connection import Connection
@@ -33,9 +32,6 @@ _DELIVERY_S = 10.0
 
 #: How often a sealed segment is asked where it ends until two answers are the same.
 _LOOKS = 10
-
-#: Beginning of the names of readers.
-_PREFIX = "spark-pulsar-tail"
 
 #: Entries that a broker may send before more are asked for.
 _PERMITS = 1000
@@ -122,7 +118,7 @@ def has_ended_at(pool: ConnectionPool, segment: str, entry: MessageId | None) ->
     """
     for pause_s in (0.0, pool.options.patience.settling_s):
         time.sleep(pause_s)
-        end = stored_ends(pool, _PREFIX, [segment])[segment]
+        end = stored_ends(pool, [segment])[segment]
         if isinstance(end, PulsarSparkError):
             return False
         if end[1] >= 0 if entry is None else end != entry.position:
@@ -157,7 +153,7 @@ def _read_once(
 ) -> dict[str, _Tail | PulsarSparkError]:
     answers: dict[str, _Tail | PulsarSparkError] = {}
     ends: dict[str, tuple[int, int]] = {}
-    for topic, end in stored_ends(pool, _PREFIX, topics).items():
+    for topic, end in stored_ends(pool, topics).items():
         if isinstance(end, PulsarSparkError):
             answers[topic] = end
         else:
@@ -165,9 +161,7 @@ def _read_once(
     start = EARLIEST if after is None else MessageId(*after.position)
     with ConsumerSet(pool, _Tail, waits_for_end=False) as readers:
         readers.connect(ends)
-        readers.subscribe(
-            lambda _: SubscribeRequest(f"{_PREFIX}-{uuid.uuid4()}", start=start)
-        )
+        readers.subscribe(lambda _: SubscribeRequest(pool.reader_name(), start=start))
         answers |= readers.take_failures()
         tails = dict(readers.members)
         for topic, tail in tails.items():

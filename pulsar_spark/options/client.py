@@ -47,16 +47,6 @@ TOPIC = OptionSpec(
     " `__topic`, and is needed without that column.",
 )
 
-SUBSCRIPTION_PREFIX = OptionSpec(
-    "subscriptionPrefix",
-    "spark-pulsar",
-    names.subscription,
-    Scope.CLIENT,
-    "Prefix of the names of all subscriptions, as topic statistics show them; also of"
-    " the one that keeps the log of an exactly-once stream, which must not change"
-    " while that stream lives.",
-)
-
 _SERVICE_URL = OptionSpec(
     "service.url",
     None,
@@ -174,6 +164,23 @@ class ClientOptions:
         Scope.CLIENT,
         "Advertised listener whose addresses brokers are asked for.",
     )
+    subscription_prefix: str = option(
+        "subscriptionPrefix",
+        "spark-pulsar",
+        names.subscription,
+        Scope.CLIENT,
+        "Prefix of the names of all subscriptions, as topic statistics show them; also"
+        " of the one that keeps the log of an exactly-once stream, which must not"
+        " change while that stream lives.",
+    )
+    subscription_role_prefix: str | None = option(
+        "pulsar.reader.subscriptionRolePrefix",
+        None,
+        plain_text,
+        Scope.READ,
+        "Prefix of the reader's own subscription name, instead of"
+        " `subscriptionPrefix`.",
+    )
     #: Clusters to choose from when that of `service_url` is down. None for no choice,
     #: and after the choice: the chosen cluster is then `service_url`.
     failover: Failover | None = option(
@@ -189,6 +196,11 @@ class ClientOptions:
     tls: TlsOptions = field(default_factory=TlsOptions)
     authentication: AuthenticationOptions = field(default_factory=AuthenticationOptions)
     patience: Patience = field(default_factory=lambda: patience.USUAL)
+
+    @property
+    def reader_prefix(self) -> str:
+        """Return the prefix of the names of subscriptions that are not durable."""
+        return self.subscription_role_prefix or self.subscription_prefix
 
     @property
     def pool_key(self) -> tuple[Hashable, ...]:

@@ -85,14 +85,12 @@ class CommonOptions:
 
     Attributes:
         client: How to reach the cluster.
-        subscription_prefix: How the names of its subscriptions begin.
         topics: Topics and single partitions named, none with a pattern.
         topics_pattern: Which topics of a namespace, None for none.
         commit_topic: Where an exactly-once stream keeps its log; None for the default.
     """
 
     client: ClientOptions
-    subscription_prefix: str
     topics: tuple[TopicName, ...]
     topics_pattern: TopicsPattern | None
     commit_topic: TopicName | None
@@ -111,7 +109,6 @@ def parse_common_options(options: Mapping[str, str]) -> CommonOptions:
     client = client_options(parsed)
     common = CommonOptions(
         client,
-        parsed["subscriptionPrefix"],
         parsed["topic"] or parsed["topics"] or (),
         parsed["topicsPattern"],
         parsed["commitTopic"],

@@ -15,7 +15,6 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import names
 from pulsar_spark.options.client import (
-    SUBSCRIPTION_PREFIX,
     TOPIC,
     ClientOptions,
     client_options,
@@ -423,9 +422,6 @@ class ReadOptions:
         Scope.READ,
         "Bytes after which rows are handed to Spark.",
     )
-    subscription_prefix: str = field(
-        default="spark-pulsar", metadata=set_by(SUBSCRIPTION_PREFIX)
-    )
     predefined_subscription: str | None = option(
         "predefinedSubscription",
         None,
@@ -499,14 +495,6 @@ class ReadOptions:
         Scope.READ,
         "Name of the reader in topic statistics.",
     )
-    subscription_role_prefix: str | None = option(
-        "pulsar.reader.subscriptionRolePrefix",
-        None,
-        plain_text,
-        Scope.READ,
-        "Prefix of the reader's own subscription name, instead of"
-        " `subscriptionPrefix`.",
-    )
     max_pending_chunked_message: int = option(
         "pulsar.reader.maxPendingChunkedMessage",
         "10",
@@ -530,14 +518,6 @@ class ReadOptions:
     def patience_s(self) -> float:
         """Return how long a read that has begun goes on without any answer."""
         return max(self.poll_timeout_s, self.client.lookup_timeout_s)
-
-    @property
-    def reader_subscription_prefix(self) -> str:
-        """Return the prefix of the names under which readers subscribe.
-
-        Their subscriptions are not durable.
-        """
-        return self.subscription_role_prefix or self.subscription_prefix
 
 
 def read_options(given: Given) -> ReadOptions:

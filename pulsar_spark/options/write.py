@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import names
 from pulsar_spark.options.client import (
-    SUBSCRIPTION_PREFIX,
     TOPIC,
     ClientOptions,
     client_options,
@@ -140,9 +139,6 @@ class WriteOptions:
         Scope.WRITE,
         "Age at which brokers abort an open transaction of an `exactly-once` write, or"
         " of an `idempotent` one to a scalable topic, in milliseconds.",
-    )
-    subscription_prefix: str = field(
-        default="spark-pulsar", metadata=set_by(SUBSCRIPTION_PREFIX)
     )
     commit_topic: TopicName | None = option(
         "commitTopic",

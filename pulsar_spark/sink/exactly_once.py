@@ -102,7 +102,6 @@ class CommitProtocol:
     Args:
         pool: The cluster's connections.
         log_topic: Full name of the topic that holds the log of this stream.
-        subscription_prefix: How the names of its subscriptions begin.
         patience_s: How long to go on without any answer, in seconds; by default
             ``operation_timeout_s``.
         has_markers: Whether tasks may write markers: not to scalable topics.
@@ -112,7 +111,6 @@ class CommitProtocol:
         self,
         pool: ConnectionPool,
         log_topic: str,
-        subscription_prefix: str = "spark-pulsar",
         *,
         patience_s: float | None = None,
         has_markers: bool = True,
@@ -121,7 +119,7 @@ class CommitProtocol:
         self._has_markers = has_markers
         self._options = pool.options
         self._log, self._markers = (
-            Journal(pool, topic, subscription_prefix, patience_s=patience_s)
+            Journal(pool, topic, patience_s=patience_s)
             for topic in (log_topic, markers_topic(log_topic))
         )
         self._transactions = TransactionClient(pool, patience_s=patience_s)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -77,8 +76,6 @@ class Journal:
         pool: The cluster's connections.
         topic: Full name. It is created with its first message, or its first reading,
             where the broker's policy allows that.
-        subscription_prefix: How the subscription's name begins; it may be all that a
-            role is allowed.
         patience_s: How long to go on without any answer, in seconds; by default
             ``operation_timeout_s``.
     """
@@ -87,18 +84,16 @@ class Journal:
         self,
         pool: ConnectionPool,
         topic: str,
-        subscription_prefix: str = "spark-pulsar",
         *,
         patience_s: float | None = None,
     ) -> None:
         self.topic = topic
-        self._prefix = subscription_prefix
-        self._subscription = f"{subscription_prefix}{_SUBSCRIPTION}"
+        self._subscription = f"{pool.options.subscription_prefix}{_SUBSCRIPTION}"
         self._pool = pool
         self._options = pool.options
         usual_s = self._options.operation_timeout_s
         self._patience_s = usual_s if patience_s is None else patience_s
-        self._positions = PositionLookup(pool, subscription_prefix=subscription_prefix)
+        self._positions = PositionLookup(pool)
         self._is_held = False
         self._writer: Producers | None = None
         self._reader: ConsumerSet[_Consumer] | None = None
@@ -193,7 +188,7 @@ class Journal:
             PulsarSparkError: It cannot be read.
         """
         retry = self._pool.retry(self._patience_s)
-        name = f"{self._prefix}-{uuid.uuid4()}"
+        name = self._pool.reader_name()
         while True:
             try:
                 with ConsumerSet(self._pool, self._consumer) as group:

@@ -225,7 +225,6 @@ class LoggedWrite(BaseWrite):
         return CommitProtocol(
             self._pool,
             self._log_topic,
-            self._options.subscription_prefix,
             patience_s=patience_s,
             has_markers=not self._is_scalable,
         )

@@ -92,7 +92,7 @@ def _ask(
     retry: Retry,
 ) -> Visibility:
     readers.connect([topic])
-    begin(readers, "spark-pulsar-proof")
+    begin(readers)
     if _mark_delete(readers) >= entry.position:
         return Visibility.REMOVED
     reader = readers.members[topic]

@@ -44,7 +44,7 @@ def peeks_at(
     """Peeks of both topic partitions, subscribed."""
     peeks = ConsumerSet(pool, lambda topic, to: Entries(topic, to, start, arrived))
     peeks.connect(TOPICS)
-    begin(peeks, "look")
+    begin(peeks)
     return peeks
 
 
@@ -66,7 +66,7 @@ def test_it_reads_from_its_start_and_leaves_nothing(
         assert not any(map(scripted.durable, TOPICS))
         names = {body.subscription for body in scripted.bodies["SUBSCRIBE"]}
         assert len(names) == 2
-        assert {name[:5] for name in names} == {"look-"}
+        assert {name[:13] for name in names} == {"spark-pulsar-"}
         for peek in peeks.members.values():
             peek.grant(2)
         with arrived:

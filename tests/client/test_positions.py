@@ -36,7 +36,7 @@ TOPIC = "persistent://public/default/t"
 @pytest.fixture
 def positions(pool: ConnectionPool) -> PositionLookup:
     """Questions to the scripted broker."""
-    return PositionLookup(pool, subscription_prefix="spark-pulsar")
+    return PositionLookup(pool)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def impatient(scripted: ScriptedBroker, unhurried: Clock) -> Iterator[PositionLo
         scripted.address, operation_timeout_s=0.1, lookup_timeout_s=0.5
     )
     pool = ConnectionPool(options)
-    yield PositionLookup(pool, subscription_prefix="spark-pulsar")
+    yield PositionLookup(pool)
     pool.close()
 
 
@@ -179,7 +179,7 @@ def test_a_broker_that_forgets_a_question(
         scripted.address, operation_timeout_s=1.5, lookup_timeout_s=1.5
     )
     with ConnectionPool(options) as pool:
-        lookup = PositionLookup(pool, subscription_prefix="spark-pulsar")
+        lookup = PositionLookup(pool)
         found = lookup.from_message_ids({TOPIC: EARLIEST})[TOPIC]
     assert found.last is not None
 

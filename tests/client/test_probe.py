@@ -49,16 +49,16 @@ def test_by_the_ledgers(
     last = places[-1]
     behind = MessageId(last[0], last[1] + 1)
     expected = [not is_trimmed] * 3 + [True] * 3
-    found = [is_stored(pool, TOPIC, MessageId(*place), "p") for place in places]
+    found = [is_stored(pool, TOPIC, MessageId(*place)) for place in places]
     assert found == expected
-    assert is_stored(pool, TOPIC, behind, "p") is False
+    assert is_stored(pool, TOPIC, behind) is False
     wait_until(lambda: not ledgers.consumers, "the end of the probes")
 
 
 def test_an_empty_topic(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """Has nothing."""
     scripted.add_topic(TOPIC)
-    assert is_stored(pool, TOPIC, MessageId(LEDGER, 0), "p") is False
+    assert is_stored(pool, TOPIC, MessageId(LEDGER, 0)) is False
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_a_broker_that_does_not_say(
 ) -> None:
     """For now it is not known, which is neither; who asks again later is told."""
     ledgers.script(command, *actions)
-    assert is_stored(pool, TOPIC, MessageId(LEDGER, 1), "p") is None
-    assert is_stored(pool, TOPIC, MessageId(LEDGER, 1), "p") is True
+    assert is_stored(pool, TOPIC, MessageId(LEDGER, 1)) is None
+    assert is_stored(pool, TOPIC, MessageId(LEDGER, 1)) is True
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_a_broker_that_refuses(
     """Nobody asks again what is refused for good."""
     ledgers.script(command, refuse(code))
     with pytest.raises(error):
-        is_stored(pool, TOPIC, MessageId(LEDGER, 1), "p")
+        is_stored(pool, TOPIC, MessageId(LEDGER, 1))

@@ -64,7 +64,7 @@ def test_the_end_to_the_entry(
     scripted.add_topic(segment, [entry(kind) for kind in kinds])
     end = end_of(kinds)
     said = data.draw(st.integers(-1, end))
-    ends = readable_ends(pool, "spark", {segment: place(said)})
+    ends = readable_ends(pool, {segment: place(said)})
     if "p" not in kinds.partition("o")[0] and said >= 0:
         end = said  # all of it is passed over in any case
     assert ends == {segment: place(end)}
@@ -73,8 +73,8 @@ def test_the_end_to_the_entry(
 def test_what_cannot_be_asked(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """It keeps what was said."""
     said = {SEGMENT: MessageId(LEDGER, 3)}
-    assert readable_ends(pool, "spark", said) == said
-    assert readable_ends(pool, "spark", {}) == {}
+    assert readable_ends(pool, said) == said
+    assert readable_ends(pool, {}) == {}
 
 
 def test_positions_of_segments(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
@@ -84,7 +84,7 @@ def test_positions_of_segments(scripted: ScriptedBroker, pool: ConnectionPool) -
     for topic in (SEGMENT, ordinary):
         scripted.add_topic(topic, [single(b"row")] * 4)
     scripted.says_last = pb.MessageIdData(ledgerId=LEDGER, entryId=0)
-    lookup = PositionLookup(pool, subscription_prefix="spark")
+    lookup = PositionLookup(pool)
     positions = lookup.from_message_ids({SEGMENT: EARLIEST, ordinary: EARLIEST})
     assert positions[SEGMENT].last == MessageId(LEDGER, 3)
     assert positions[ordinary].last == said

@@ -113,7 +113,6 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
     "pollTimeoutMs": ("poll_timeout_s", "250", 0.25),
     "rowsPerArrowBatch": ("rows_per_arrow_batch", "5", 5),
     "bytesPerArrowBatch": ("bytes_per_arrow_batch", "8m", 8 << 20),
-    "subscriptionPrefix": ("subscription_prefix", "jobs", "jobs"),
     "startingTimeStrategy": ("starting_time_strategy", "ERROR", "error"),
     "startingOffsets": (
         "starting_offsets",
@@ -182,6 +181,7 @@ STREAM_GIVEN: dict[str, tuple[str, str, Any]] = {
     "maxTriggerDelay": ("max_trigger_delay_s", "90s", 90.0),
 }
 CLIENT_GIVEN: dict[str, tuple[str, str, Any]] = {
+    "subscriptionPrefix": ("subscription_prefix", "jobs", "jobs"),
     "pulsar.client.operationTimeoutMs": ("operation_timeout_s", "1", 0.001),
     "pulsar.client.connectionTimeoutMs": ("connection_timeout_s", "2000", 2.0),
     "pulsar.client.lookupTimeoutMs": ("lookup_timeout_s", "3000", 3.0),
@@ -221,12 +221,12 @@ def test_each_option_reaches_its_field(name: str, change: Any) -> None:
     field, text, value = ROWS[name]
     streaming = name in STREAM_GIVEN
     result = parse_read_options(BASE | {change(name): text}, streaming=streaming)
-    holder = result.client if name in CLIENT_GIVEN else result
+    holder = result if hasattr(result, field) else result.client
     assert getattr(holder, field) == value
     assert type(getattr(holder, field)) is type(value)
     changed = [f.name for f in fields(holder) if f.name not in ("client", field)]
     default = parse_read_options(BASE, streaming=streaming)
-    same = default.client if name in CLIENT_GIVEN else default
+    same = default if hasattr(default, field) else default.client
     assert all(getattr(holder, f) == getattr(same, f) for f in changed)
 
 
@@ -599,9 +599,9 @@ def test_subscription_prefix_of_a_batch_read_is_checked() -> None:
 def test_prefix_of_readers() -> None:
     """Readers have a prefix of their own, or else that of all subscriptions."""
     both = {"subscriptionPrefix": "jobs", "pulsar.reader.subscriptionRolePrefix": "r"}
-    assert read().reader_subscription_prefix == "spark-pulsar"
-    assert read(subscriptionPrefix="jobs").reader_subscription_prefix == "jobs"
-    assert parse_read_options(BASE | both).reader_subscription_prefix == "r"
+    assert read().client.reader_prefix == "spark-pulsar"
+    assert read(subscriptionPrefix="jobs").client.reader_prefix == "jobs"
+    assert parse_read_options(BASE | both).client.reader_prefix == "r"
 
 
 def test_a_predefined_subscription_is_never_deleted() -> None:

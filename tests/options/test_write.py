@@ -108,7 +108,6 @@ def test_defaults(streaming: bool) -> None:
         "idempotence_id": None,
         "checkpoint_id": None,
         "transaction_timeout_ms": 600_000,
-        "subscription_prefix": "spark-pulsar",
         "commit_topic": None,
         "schema_type": "auto",
         "schema_topic": None,
@@ -173,7 +172,6 @@ GIVEN: dict[str, tuple[str, str, Any]] = {
         (("B", "1"), ("a", "")),
     ),
     P + "keyEncoding": ("key_encoding", "BYTES", "bytes"),
-    "subscriptionPrefix": ("subscription_prefix", "jobs", "jobs"),
 }
 EXACTLY_ONCE_GIVEN: dict[str, tuple[str, str, Any]] = {
     "idempotenceId": ("idempotence_id", " My.Id_-:=1 ", "My.Id_-:=1"),

@@ -41,7 +41,6 @@ def reaches(
     def ask(start: MessageId, *, read_compacted: bool) -> TopicPositions:
         lookup = PositionLookup(
             pool,
-            subscription_prefix=settings.subscription_prefix,
             read_compacted=read_compacted,
             patience_s=settings.poll_timeout_s,
         )

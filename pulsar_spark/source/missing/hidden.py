@@ -33,7 +33,6 @@ def hides_all(
     topic_partition: str,
     start: MessageId,
     end: MessageId,
-    subscription_prefix: str,
 ) -> bool | None:
     """Return whether the broker passes over all entries of a range that is stored.
 
@@ -44,9 +43,8 @@ def hides_all(
         topic_partition: Full name.
         start: The first entry that was not delivered; need not exist.
         end: The last entry wanted.
-        subscription_prefix: Beginning of the names under which is asked.
     """
-    with Probe(pool, topic_partition, subscription_prefix) as probe:
+    with Probe(pool, topic_partition) as probe:
 
         def is_there() -> bool:
             """Begin at the start; return whether nothing from there on is gone."""

@@ -45,15 +45,11 @@ class Trail:
     Args:
         pool: The cluster's connections.
         topic_partition: Full name.
-        subscription_prefix: Beginning of the names under which is asked.
     """
 
-    def __init__(
-        self, pool: ConnectionPool, topic_partition: str, subscription_prefix: str
-    ) -> None:
+    def __init__(self, pool: ConnectionPool, topic_partition: str) -> None:
         self._pool = pool
         self._topic_partition = topic_partition
-        self._prefix = subscription_prefix
         self._left: tuple[int, int] | None = None
         self._looked_at = float("-inf")
 
@@ -84,7 +80,7 @@ class Trail:
         self._looked_at = time.monotonic()
         with (
             self._pool.that_answers(is_alone=is_alone) as pool,
-            Probe(pool, self._topic_partition, self._prefix) as probe,
+            Probe(pool, self._topic_partition) as probe,
         ):
             place = probe.begin(EARLIEST)
         if place is None:

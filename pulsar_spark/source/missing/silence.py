@@ -96,9 +96,7 @@ class Silence:
         if positions is None:
             return False
         name = self._range.topic_partition
-        last = self._known_end = readable_ends(
-            self._pool, self._settings.subscription_prefix, {name: positions.last}
-        )[name]
+        last = self._known_end = readable_ends(self._pool, {name: positions.last})[name]
         if last is None:
             return True
         taken = self._reader.position
@@ -129,7 +127,6 @@ class Silence:
             self._pool,
             self._range.topic_partition,
             self._range.end,
-            self._settings.subscription_prefix,
         )
 
     def _is_passed_over(self) -> bool:
@@ -145,7 +142,6 @@ class Silence:
             self._range.topic_partition,
             start,
             self._range.end,
-            self._settings.subscription_prefix,
         )
         if is_hidden:
             logger.info(

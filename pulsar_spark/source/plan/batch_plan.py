@@ -76,7 +76,6 @@ class _BatchPlanner:
         self._topic_lookup = TopicLookup(pool)
         self._positions = PositionLookup(
             pool,
-            subscription_prefix=options.reader_subscription_prefix,
             read_compacted=options.read_compacted,
         )
 

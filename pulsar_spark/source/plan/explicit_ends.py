@@ -102,9 +102,8 @@ class _Waiting:
         self._pool = pool
         self._options = options
         self._ends = ends
-        self._prefix = options.reader_subscription_prefix
         # Compaction says nothing of what is stored, and takes last messages.
-        self._positions = PositionLookup(pool, subscription_prefix=self._prefix)
+        self._positions = PositionLookup(pool)
         self._befores = {name: starts[name].found.before for name in ends}
         self._lasts: dict[str, MessageId | None] = {}
 
@@ -126,9 +125,9 @@ class _Waiting:
             self._warn([*held, *beyond])
         if not self._options.read_compacted:
             return self._lasts
-        compacted = PositionLookup(
-            self._pool, subscription_prefix=self._prefix, read_compacted=True
-        ).from_message_ids(dict.fromkeys(self._ends, EARLIEST))
+        compacted = PositionLookup(self._pool, read_compacted=True).from_message_ids(
+            dict.fromkeys(self._ends, EARLIEST)
+        )
         return {name: positions.last for name, positions in compacted.items()}
 
     def _targets(self, names: Iterable[str]) -> dict[str, MessageId]:
@@ -177,7 +176,7 @@ class _Waiting:
             for name in names
             if (delivered := self._delivered(name)).position < targets[name].position
         }
-        passed = passes_over(self._pool, self._prefix, behind, targets)
+        passed = passes_over(self._pool, behind, targets)
         return [name for name in behind if not passed.get(name)]
 
     def _look(self, names: Iterable[str]) -> None:

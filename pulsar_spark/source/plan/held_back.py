@@ -13,7 +13,6 @@ over: the place of a reader that takes nothing moves behind them, see ``hidden``
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Mapping
 
 from pulsar_spark.client.consumers import ConsumerSet, read_positions
@@ -30,7 +29,6 @@ _PROBES = 2
 
 def passes_over(
     pool: ConnectionPool,
-    subscription_prefix: str,
     delivered: Mapping[str, MessageId],
     stored: Mapping[str, MessageId],
 ) -> dict[str, bool]:
@@ -41,14 +39,13 @@ def passes_over(
 
     Args:
         pool: The cluster's connections.
-        subscription_prefix: Beginning of the names under which is asked.
         delivered: Up to where all is delivered, by full name of the topic partition.
         stored: The entry, of each of these.
     """
     skipped: dict[str, bool] = {}
     left = dict(delivered)
     for _ in range(_PROBES):
-        answers = _probe(pool, f"{subscription_prefix}-{uuid.uuid4()}", left, stored)
+        answers = _probe(pool, left, stored)
         skipped |= answers
         for name in left.keys() - answers.keys():
             skipped.pop(name, None)
@@ -58,7 +55,6 @@ def passes_over(
 
 def _probe(
     pool: ConnectionPool,
-    subscription: str,
     delivered: Mapping[str, MessageId],
     stored: Mapping[str, MessageId],
 ) -> dict[str, bool]:
@@ -66,11 +62,12 @@ def _probe(
     left = set(delivered)
     if not left:
         return answers
+    name = pool.reader_name()
     with ConsumerSet(pool, Listener) as probes:
         probes.connect(delivered)
         probes.step(
             lambda probe: probe.subscribe(
-                SubscribeRequest(subscription, start=_next(delivered[probe.topic]))
+                SubscribeRequest(name, start=_next(delivered[probe.topic]))
             )
         )
         for probe in probes.members.values():

@@ -172,7 +172,6 @@ class _Question(NamedTuple):
 class _Prober:
     def __init__(self, pool: ConnectionPool, options: ReadOptions) -> None:
         self._pool = pool
-        self._prefix = options.reader_subscription_prefix
         self._silence_s = options.poll_timeout_s
         self._patience_s = options.patience_s
 
@@ -275,7 +274,7 @@ class _Prober:
     ) -> dict[_Question, _Probe | None | PulsarSparkError]:
         with _Probes(self._pool, questions) as probes:
             probes.connect(probes.questions, probes.topic_of)
-            peek.begin(probes, self._prefix)
+            peek.begin(probes)
             if looking:
                 probes.look(self._silence_s)
             answers: dict[_Question, _Probe | None | PulsarSparkError] = {

@@ -53,7 +53,7 @@ def end_offsets(options: dict[str, str]) -> EndOffsets:
     read = at_one_cluster(parse_read_options(options))
     pool = shared_pool(read.client)
     topics = find_topic_partitions(TopicLookup(pool), read)
-    lookup = PositionLookup(pool, subscription_prefix=read.reader_subscription_prefix)
+    lookup = PositionLookup(pool)
     names = [topic.full_name for topic in topics]
     positions = lookup.from_message_ids(dict.fromkeys(names, LATEST))
     lasts = {name: positions[name].last for name in names}

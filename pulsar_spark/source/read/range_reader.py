@@ -118,9 +118,7 @@ class RangeReader:
             on_start=None if settings.reader.read_compacted else self._check_start,
             served_by=served_by,
         )
-        self._trail = Trail(
-            pool, range_.topic_partition, settings.reader.subscription_prefix
-        )
+        self._trail = Trail(pool, range_.topic_partition)
         self._gaps = Gaps(pool, self.reader)
 
     def begin(self) -> None:
@@ -301,13 +299,13 @@ class RangeReader:
         if self._has_lost:
             return True  # and has said so
         settings, name = self._settings.reader, self._range.topic_partition
-        end, prefix = self._range.end, settings.subscription_prefix
+        end = self._range.end
         if settings.read_compacted:
             if not compaction.reaches(self._pool, name, end, settings):
                 self._lose(
                     "the topic begins behind that: it was deleted and created again"
                 )
-        elif is_stored(self._pool, name, end, prefix) is False:
+        elif is_stored(self._pool, name, end) is False:
             self._lose("it was removed meanwhile, and maybe others before it")
         return self._has_lost
 

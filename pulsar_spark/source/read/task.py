@@ -136,7 +136,6 @@ def range_settings(
     """Return what the options say about reading a range."""
     return RangeSettings(
         reader=ReaderSettings(
-            subscription_prefix=options.reader_subscription_prefix,
             consumer_name=options.reader_name or "",
             properties=options.consumer_properties,
             receiver_queue_messages=options.receiver_queue_size,

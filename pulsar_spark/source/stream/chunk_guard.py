@@ -61,20 +61,15 @@ class ChunkGuard:
 
     Args:
         pool: The cluster's connections.
-        subscription_prefix: Beginning of the names of the readers that look.
         expire_s: How long an open message holds an acknowledgement back, in seconds; 0
             for ever.
 
     Attributes:
         chunked: The topics, without the suffix of a partition, that have shown a chunk.
-        subscription_prefix: As given.
     """
 
-    def __init__(
-        self, pool: ConnectionPool, *, subscription_prefix: str, expire_s: float
-    ) -> None:
+    def __init__(self, pool: ConnectionPool, *, expire_s: float) -> None:
         self.chunked: set[str] = set()
-        self.subscription_prefix = subscription_prefix
         self._pool = pool
         self._expire_s = expire_s
         self._histories: dict[str, _History] = defaultdict(_History)
@@ -178,7 +173,7 @@ class ChunkGuard:
             waits_for_end=False,
         ) as readers:
             readers.connect(asked, known=connections)
-            readers.step(lambda reader: reader.attach(self.subscription_prefix))
+            readers.step(lambda reader: reader.attach(self._pool.reader_name()))
             wanting = list(readers.members.values())
             # Entries come right behind the answers.
             peek.ask_positions(readers, meanwhile=partial(_ask_all, wanting))

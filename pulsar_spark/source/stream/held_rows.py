@@ -33,7 +33,6 @@ class HeldRows:
     Args:
         pool: The cluster's connections.
         positions: Asks brokers where topic partitions end.
-        subscription_prefix: Beginning of the names under which is asked.
 
     Attributes:
         stored: The last stored entry of each, by full name, as it was seen last.
@@ -41,12 +40,9 @@ class HeldRows:
             are asked about as soon as nothing is new.
     """
 
-    def __init__(
-        self, pool: ConnectionPool, positions: PositionLookup, subscription_prefix: str
-    ) -> None:
+    def __init__(self, pool: ConnectionPool, positions: PositionLookup) -> None:
         self._pool = pool
         self._positions = positions
-        self._prefix = subscription_prefix
         self.stored: dict[str, MessageId] = {}
         self.is_last_run = False
         # Where the query stands, and when to ask next by the monotonic clock.
@@ -103,7 +99,7 @@ class HeldRows:
             if entry.before.position > afters[name].position
         }
         delivered = {name: afters[name].message_id for name in stored}
-        passed = passes_over(self._pool, self._prefix, delivered, stored)
+        passed = passes_over(self._pool, delivered, stored)
         return {name for name in latest if name not in stored or passed.get(name)}
 
     def _due(
@@ -148,7 +144,7 @@ class HeldRows:
             and entry.before != self._passed.get(name)
         }
         delivered = {name: afters[name] for name in stored}
-        passed = passes_over(self._pool, self._prefix, delivered, stored)
+        passed = passes_over(self._pool, delivered, stored)
         self._passed.update({name: stored[name] for name in passed if passed[name]})
         # A broker that is slow to deliver names the rows all the same.
         again = self._positions.from_message_ids(

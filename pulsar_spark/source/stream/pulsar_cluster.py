@@ -232,17 +232,11 @@ class PulsarCluster:
         self._lookup = TopicLookup(pool, patience_s=options.patience_s)
         self._positions = self._position_lookup(options.patience_s)
         self._stream_ends = StreamEnds(options, self._positions)
-        self._guard = ChunkGuard(
-            pool,
-            subscription_prefix=options.reader_subscription_prefix,
-            expire_s=options.expire_incomplete_chunk_s,
-        )
+        self._guard = ChunkGuard(pool, expire_s=options.expire_incomplete_chunk_s)
         self._losses = LossCheck(
             self._positions, fail_on_data_loss=options.fail_on_data_loss
         )
-        self.held_rows = HeldRows(
-            pool, self._positions, options.reader_subscription_prefix
-        )
+        self.held_rows = HeldRows(pool, self._positions)
         self.segments = Segments(
             self._lookup.layouts,
             in_order=options.order_by_key,
@@ -266,7 +260,6 @@ class PulsarCluster:
     def _position_lookup(self, patience_s: float | None = None) -> PositionLookup:
         return PositionLookup(
             self._pool,
-            subscription_prefix=self._options.reader_subscription_prefix,
             read_compacted=self._options.read_compacted,
             patience_s=patience_s,
         )
@@ -340,7 +333,7 @@ class PulsarCluster:
         options = self._options
         return (
             options.predefined_subscription
-            or f"{options.subscription_prefix}-{uuid.uuid4()}"
+            or f"{options.client.subscription_prefix}-{uuid.uuid4()}"
         )
 
     # -- starts ------------------------------------------------------------------------
@@ -585,7 +578,6 @@ class PulsarCluster:
         waiting = self._watch().waiting(segments)
         return readable_ends(
             self._pool,
-            self._options.reader_subscription_prefix,
             {name: said[name] for name in segments if waiting.get(name, 1) > 0},
         )
 
@@ -600,7 +592,7 @@ class PulsarCluster:
         """Return the query's consumers; non-durable before the first commit."""
         if self._consumers is None:
             # The query's own name is for the durable ones: the two kinds cannot share.
-            name = f"{self._options.reader_subscription_prefix}-{uuid.uuid4()}"
+            name = self._pool.reader_name()
             self._consumers = self._subscription(name, durable=False)
         return self._consumers
 

@@ -14,7 +14,6 @@ import contextlib
 import logging
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -254,13 +253,12 @@ class Subscription:
         """
         if not read or self._guard is None:
             return {}
-        prefix = self._guard.subscription_prefix
         with ConsumerSet(self._pool, self._make, waits_for_end=False) as group:
             group.connect(read)
             group.step(
                 lambda member: member.subscribe(
                     SubscribeRequest(
-                        f"{prefix}-{uuid.uuid4()}",
+                        self._pool.reader_name(),
                         start=read[member.topic].next(),
                         read_compacted=self._how.read_compacted,
                     )
@@ -497,7 +495,7 @@ class Subscription:
         """Return the topic partitions that have no ledger; drop the others."""
         if not topics:
             return []
-        empty = self._group.without_rows(topics, self.subscription)
+        empty = self._group.without_rows(topics)
         self._without_ledgers.update(empty)
         for topic in {*topics} - {*empty}:
             again = AskAgainError("The broker gave no reason for a refusal.")

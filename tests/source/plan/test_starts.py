@@ -40,9 +40,7 @@ def starts(
     options = parse_read_options(
         {"service.url": "pulsar://unused:1", "topic": "t", **given}
     )
-    lookup = PositionLookup(
-        pool, subscription_prefix="s", read_compacted=options.read_compacted
-    )
+    lookup = PositionLookup(pool, read_compacted=options.read_compacted)
     configured = assign_offsets(options.starting_offsets, PARTS, option="o")
     return find_starts(lookup, options, PARTS, offsets or configured)
 

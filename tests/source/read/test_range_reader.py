@@ -139,14 +139,14 @@ class TestHiddenEntries:
         scripted.add_topic(TOPIC, numbered(4, 1))
         scripted.roll(TOPIC)
         scripted.trim(TOPIC)
-        assert hides_all(pool, TOPIC, place(2), place(3), "probe") is None
+        assert hides_all(pool, TOPIC, place(2), place(3)) is None
 
     def test_entries_that_come_are_not_hidden(
         self, scripted: ScriptedBroker, pool: ConnectionPool
     ) -> None:
         """A probe that hears something says no."""
         scripted.add_topic(TOPIC, numbered(4, 1))
-        assert hides_all(pool, TOPIC, place(2), place(3), "probe") is False
+        assert hides_all(pool, TOPIC, place(2), place(3)) is False
 
     def test_what_expiry_moves_a_probe_past_is_not_hidden(
         self, scripted: ScriptedBroker, pool: ConnectionPool
@@ -158,7 +158,7 @@ class TestHiddenEntries:
             broker.move_readers(TOPIC, 4)
 
         scripted.script("FLOW", expires)
-        assert hides_all(pool, TOPIC, place(2), place(3), "probe") is False
+        assert hides_all(pool, TOPIC, place(2), place(3)) is False
 
 
 def test_the_end_is_gone(scripted: ScriptedBroker, ranged: Any) -> None:
