@@ -89,15 +89,16 @@ class Stored:
         receipt = self.last_receipt
         return receipt and MessageId(receipt.ledger_id, receipt.entry_id)
 
-    def take(self, frame: SendFrame, receipt: Receipt) -> None:
-        """Take in the receipt of an entry."""
-        self.last_id = frame.highest_sequence_id
-        if receipt.entry_id < 0:
-            self.duplicate_rows += frame.rows
-        else:
-            self.last_receipt = receipt
-            self.rows += frame.rows
-            self.size_bytes += len(frame.data)
+    def take(self, stored: Sequence[tuple[SendFrame, Receipt]]) -> None:
+        """Take in entries and their receipts, in order."""
+        for frame, receipt in stored:
+            if receipt.entry_id < 0:
+                self.duplicate_rows += frame.rows
+            else:
+                self.last_receipt = receipt
+                self.rows += frame.rows
+                self.size_bytes += len(frame.data)
+        self.last_id = stored[-1][0].highest_sequence_id
 
     def take_without_receipts(self, frames: Sequence[SendFrame]) -> None:
         """Take in entries that turned out to be stored, although no receipt came."""

@@ -568,7 +568,8 @@ class Attachment:
         if receipt.sequence_id == awaited:
             stored.append((pending.popleft(), receipt))
             self._last = receipt
-            self._take_early(stored)
+            if self._early:
+                self._take_early(stored)
         elif self._is_early(receipt):
             self._early[receipt.sequence_id] = receipt
         elif receipt.sequence_id > awaited:
@@ -608,7 +609,7 @@ class Attachment:
             if self.resending is not None:
                 self.resending.stored(size_bytes)
             producer.chunks.take(frame, receipt)
-            producer.stored.take(frame, receipt)
+        producer.stored.take(stored)
         if producer.chunks.are_in_doubt:
             self._shared.fatal = self._shared.fatal or producer.half_a_row()
 

@@ -42,8 +42,7 @@ def test_rows_that_are_stored() -> None:
     """Rows that the broker had count apart, and name no message."""
     stored = Stored(last_id=4)
     assert stored.last_message is None
-    stored.take(frame(5), Receipt(0, 5, 7, 3))
-    stored.take(frame(6), Receipt(0, 6, -1, -1))
+    stored.take([(frame(5), Receipt(0, 5, 7, 3)), (frame(6), Receipt(0, 6, -1, -1))])
     stored.take_without_receipts([frame(7), frame(8, 3)])
     assert (stored.rows, stored.size_bytes, stored.duplicate_rows) == (7, 30, 2)
     assert (stored.seen_rows, stored.last_id) == (9, 6)
