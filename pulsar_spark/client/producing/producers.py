@@ -15,7 +15,6 @@ Bytes in flight are bounded for all producers of a task together, by
 from __future__ import annotations
 
 import contextlib
-import enum
 import logging
 import time
 from collections import deque
@@ -27,42 +26,36 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from pulsar_spark.client.connection import Connection, Pending
-from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
-from pulsar_spark.client.producing.refusals import TERMINATED, explained
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.producing.attaching import (
+    Attacher,
+    ProducerSettings,
+    Resend,
+)
 from pulsar_spark.client.producing.resending import Resending
 from pulsar_spark.client.producing.states import (
     Attachment,
     Shared,
     TopicProducer,
 )
-from pulsar_spark.client.requests import fan_out, gather, send_all, tell_all
+from pulsar_spark.client.requests import fan_out, tell_all
 from pulsar_spark.client.schemas import schema_message
 from pulsar_spark.errors import (
-    AskAgainError,
-    BrokerError,
     InDoubtError,
     PulsarSparkError,
     SchemaError,
     SendTimeoutError,
-    TopicMigratedError,
-    TopicNotFoundError,
     TransportError,
 )
 from pulsar_spark.loops.sends import SendFrame
 from pulsar_spark.schemas.info import SchemaInfo
-from pulsar_spark.topics import is_segment, topic_of
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ProducerAccessMode, Request
-from pulsar_spark.wire.layout import Layout
-from pulsar_spark.wire.outgoing import Encryption
-from pulsar_spark.wire.refusals import has_exclusive_producer
 from spark_topics.client.retry import LongWait, Retry, ask_all
 
 __all__ = ["ProducerSettings", "Producers", "Resend", "TopicProducer"]
@@ -71,54 +64,6 @@ logger = logging.getLogger("pulsar_spark.client")
 
 #: Some entries of one producer, in order.
 _Entries = tuple[TopicProducer, Sequence[SendFrame]]
-
-
-class Resend(enum.Enum):
-    """What to do with entries whose receipt a broken connection may have swallowed."""
-
-    #: Send them again: a row may be stored twice, none is lost.
-    ALWAYS = "always"
-    #: Send them again where the broker finds duplicates, else give up.
-    IF_DEDUPLICATED = "if deduplicated"
-    #: Drop them.
-    NEVER = "never"
-
-
-@dataclass(frozen=True)
-class ProducerSettings:
-    """How the producers of a task attach and send.
-
-    Attributes:
-        name: Name of the producers, one for each topic partition; "" for names that
-            brokers make up.
-        access_mode: Whom they share their topics with.
-        properties: Shown in the topics' statistics.
-        send_timeout_s: Longest silence of a broker that has entries to answer for, 0
-            for no limit; None: as long as the answer to a request may take.
-        resend: What to do after a connection broke.
-        transactional: Whether they send in a transaction.
-        follows_migration: Whether they go along with a topic that is migrated to
-            another cluster: that knows nothing of transactions and duplicates of here.
-        waits: Whether they try for as long as a turn may take to come where others have
-            a topic to themselves.
-        before_send: Called before entries are sent, and before each wait for room;
-            raises if it is too late.
-        before_resend: The same where they are sent again.
-        new_encryption: Makes what encrypts the payloads of one producer; None where
-            they stay as they are.
-    """
-
-    name: str = ""
-    access_mode: ProducerAccessMode = ProducerAccessMode.SHARED
-    properties: Mapping[str, str] = field(default_factory=dict)
-    send_timeout_s: float | None = None
-    resend: Resend = Resend.ALWAYS
-    transactional: bool = False
-    follows_migration: bool = False
-    waits: bool = False
-    before_send: Callable[[], None] = lambda: None
-    before_resend: Callable[[], None] = lambda: None
-    new_encryption: Callable[[], Encryption] | None = None
 
 
 class Producers:
@@ -145,8 +90,7 @@ class Producers:
             is_transactional=settings.transactional, ending_s=self._patience.ending_s
         )
         self._producers: dict[str, TopicProducer] = {}
-        # Hosts of the new cluster, by topic that was migrated.
-        self._migrated: dict[str, tuple[str, ...]] = {}
+        self._attacher = Attacher(pool, settings)
         self._send_timeout_s = settings.send_timeout_s
         if self._send_timeout_s is None:
             self._send_timeout_s = self._options.operation_timeout_s
@@ -211,19 +155,8 @@ class Producers:
         if new:
             self._producers |= new  # so that a close finds those that did attach
             retry = self._opening_retry()
-            ask_all(new, lambda some: self._begin([new[t] for t in some], retry), retry)
-
-    def _begin(
-        self, producers: Iterable[TopicProducer], retry: Retry
-    ) -> dict[str, pb.CommandProducerSuccess | None | PulsarSparkError]:
-        """Attach for the first time; None where a segment is sealed by now."""
-        by_topic = {producer.topic: producer for producer in producers}
-        answers = self._attach(by_topic.values(), retry)
-        ended = self._end_sealed(by_topic, answers)
-        return {
-            topic: None if topic in ended else answer
-            for topic, answer in answers.items()
-        }
+            attach = self._attacher.attach
+            ask_all(new, lambda some: attach([new[t] for t in some], retry), retry)
 
     def _opening_retry(self) -> Retry:
         # A name may be held by a task that was killed, for as long as a broker takes to
@@ -479,11 +412,12 @@ class Producers:
         self._settings.before_resend()
         on_connections: dict[Connection, list[TopicProducer]] = {}
         before = {producer: producer.registration.cluster for producer in broken}
-        answers = self._attach(broken, self._retry)
-        ended = self._end_sealed(by_topic, answers)
+        answers = self._attacher.attach(broken, self._retry)
         for topic, answer in answers.items():
             producer = by_topic[topic]
-            if not isinstance(answer, PulsarSparkError):
+            if answer is None:
+                logger.info("%s is sealed: its rows go to other segments", topic)
+            elif not isinstance(answer, PulsarSparkError):
                 if before[producer] not in (None, producer.registration.cluster):
                     self._check_move(producer, answer)
                 _check_version(producer, answer.schema_version)
@@ -492,8 +426,6 @@ class Producers:
                 if self._has_to_resend(producer):
                     assert producer.connection is not None
                     on_connections.setdefault(producer.connection, []).append(producer)
-            elif topic in ended:
-                logger.info("%s is sealed: its rows go to other segments", topic)
             elif answer.retriable:
                 producer.broke(answer)
             else:
@@ -502,35 +434,6 @@ class Producers:
             resending = Resending(max(p.trouble.tries for p in producers))
             for producer in producers:
                 producer.resend(resending)
-
-    def _end_sealed(
-        self,
-        producers: Mapping[str, TopicProducer],
-        answers: Mapping[str, pb.CommandProducerSuccess | PulsarSparkError],
-    ) -> set[str]:
-        """End the producers of sealed and deleted segments; return the segments.
-
-        Most often brokers say so. 5.0.0-M1 may go on to say of a sealed segment that it
-        is not there for now, until it is loaded again; the layout tells.
-        """
-        refused = {
-            name: answer
-            for name, answer in answers.items()
-            if is_segment(name) and isinstance(answer, PulsarSparkError)
-        }
-        ended = {name for name, answer in refused.items() if _says_sealed(answer)}
-        away = {n for n, answer in refused.items() if answer.retriable} - ended
-        if away:
-            lookup = TopicLookup(self._pool, patience_s=0)
-            with contextlib.suppress(PulsarSparkError):
-                topics = lookup.topics(set(map(topic_of, away)))
-                for name in away:
-                    layout = topics[topic_of(name)]
-                    if isinstance(layout, Layout) and layout.is_over(name):
-                        ended.add(name)
-        for name in ended:
-            producers[name].end()
-        return ended
 
     def _end_attachments(self, producers: Iterable[TopicProducer]) -> None:
         timeout_s = self._options.operation_timeout_s
@@ -671,169 +574,6 @@ class Producers:
                 )
             attachment.fell_silent(silent_s)
 
-    # -- attaching -----------------------------------------------------------------
-
-    def _attach(
-        self, producers: Iterable[TopicProducer], retry: Retry
-    ) -> dict[str, pb.CommandProducerSuccess | PulsarSparkError]:
-        """Send PRODUCER for each; return PRODUCER_SUCCESS or an error, by topic.
-
-        Producers that a broker lets wait for their turn wait for a while. ``retry``
-        starts over after that, so that they, and those whose connection breaks
-        in the meantime, can queue up again.
-        """
-        by_topic = {producer.topic: producer for producer in producers}
-        connections = self._pool.get_all(self._brokers(by_topic))
-        requests = {
-            topic: self._request(by_topic[topic], connection)
-            for topic, connection in connections.items()
-            if isinstance(connection, Connection)
-        }
-        sent = send_all(connections, requests)
-        answers = gather(sent, self._options.operation_timeout_s)
-        until = time.monotonic() + self._patience.place_s
-        while queued := [topic for topic in sent if _is_queued(sent[topic])]:
-            turn_s = self._turn_s([by_topic[topic] for topic in queued])
-            left_s = min(turn_s, until - time.monotonic())
-            if left_s <= 0:
-                break
-            step_s = min(left_s, self._options.operation_timeout_s)
-            answers = gather(sent, step_s)
-            retry.restart()
-        for topic in queued:
-            answers[topic] = self._left_queue(by_topic[topic])
-        for topic, answer in answers.items():
-            producer, connection = by_topic[topic], connections[topic]
-            if not isinstance(answer, PulsarSparkError):
-                producer.attached(answer)
-            elif isinstance(connection, Connection):
-                answers[topic] = self._not_attached(producer, connection, answer)
-                is_waiting = self._settings.waits and has_exclusive_producer(answer)
-                if is_waiting and self._turn_s([producer]) > 0:
-                    retry.restart()
-        return answers
-
-    def _brokers(
-        self, topics: Collection[str]
-    ) -> Mapping[str, BrokerAddress | PulsarSparkError]:
-        """Return the broker of each topic partition, or the reason for none."""
-        migrated = {
-            topic: self._pool.any_of(self._migrated[topic])
-            for topic in topics
-            if topic in self._migrated
-        }
-        return TopicLookup(self._pool).brokers(topics, migrated)
-
-    def _cluster(self, topic: str) -> tuple[str, ...]:
-        """Return the hosts of the cluster where a topic partition is now."""
-        here = self._options.service_url.hosts
-        return self._migrated.get(topic, here)
-
-    def _turn_s(self, queued: Iterable[TopicProducer]) -> float:
-        """Return the remaining wait of queued producers, in seconds."""
-        now = time.monotonic()
-        since = []
-        for producer in queued:
-            trouble = producer.trouble
-            if trouble.queued_at is None:
-                trouble.queued_at = now
-                logger.info("%s: waiting for exclusive access", producer.topic)
-            since.append(trouble.queued_at)
-        return min(since) + self._patience.turn_s - now
-
-    def _left_queue(self, producer: TopicProducer) -> BrokerError:
-        """Leave the queue. The error says whether to join another one."""
-        connection = producer.connection
-        assert connection is not None
-        connection.tell(commands.close_producer(producer.producer_id))
-        turn_s = self._patience.turn_s
-        return BrokerError(
-            f"Others have had the topic for themselves for {turn_s:g} s, and it was "
-            "not this task's turn (`pulsar.producer.accessMode`): end them, or let a "
-            "single task at a time write to a topic partition. Tasks that write to "
-            "several may be waiting for each other.",
-            code="WaitForExclusive",
-            broker=connection.broker,
-            retriable=self._turn_s([producer]) > 0,
-        )
-
-    def _request(
-        self, producer: TopicProducer, connection: Connection
-    ) -> Request[pb.CommandProducerSuccess]:
-        settings = self._settings
-        old, registration = producer.connection, producer.registration
-        cluster = self._cluster(producer.topic)
-        attachment = producer.attach(connection, cluster)
-        if old is not None:
-            old.detach_producer(producer.producer_id)
-        connection.attach_producer(producer.producer_id, attachment)
-        return commands.producer(
-            topic=producer.topic,
-            producer_id=producer.producer_id,
-            producer_name=registration.name,
-            user_provided_producer_name=bool(settings.name),
-            epoch=registration.epoch,
-            access_mode=settings.access_mode,
-            topic_epoch=registration.topic_epoch_in(cluster),
-            txn_enabled=settings.transactional,
-            properties=settings.properties,
-            schema=producer.schema,
-            encrypted=settings.new_encryption is not None,
-        )
-
-    def _not_attached(
-        self, producer: TopicProducer, connection: Connection, error: PulsarSparkError
-    ) -> PulsarSparkError:
-        # Without this a slow PRODUCER could come true after all, and stay.
-        if isinstance(error, TransportError):
-            connection.tell(commands.close_producer(producer.producer_id))
-        connection.detach_producer(producer.producer_id)
-        producer.not_attached()
-        if isinstance(error, TopicMigratedError):
-            return self._follow(producer, error)
-        if not isinstance(error, BrokerError):
-            return error
-        error = explained(error.about(producer.topic), producer.registration.name)
-        return producer.doubted_end(error) if error.code == TERMINATED else error
-
-    def _follow(
-        self, producer: TopicProducer, error: TopicMigratedError
-    ) -> PulsarSparkError:
-        """Note where a topic went; the error says whether to attach there."""
-        topic = producer.topic
-        if not self._settings.follows_migration:
-            return error.saying(
-                f"{topic}: the topic was migrated to another cluster, "
-                f"{error.service_url or error.service_url_tls}. It knows nothing of "
-                "what was written here, so rows could be there twice: set "
-                "`service.url` to it, and begin with a new checkpoint or another "
-                "`idempotenceId`. Only `deliveryGuarantee` none and at-least-once "
-                "follow by themselves."
-            )
-        hosts = self._pool.migrated_hosts(error)
-        if isinstance(hosts, PulsarSparkError):
-            return hosts.about(topic)
-        target = ",".join(hosts)
-        if self._migrated.get(topic) != hosts:
-            self._migrated[topic] = hosts
-            logger.warning(
-                "%s was migrated to another cluster, %s: rows go there from now on. "
-                "Set `service.url` to it before this one ends.",
-                topic,
-                target,
-            )
-        return AskAgainError(f"{topic} moves on to another cluster, {target}.")
-
-
-def _says_sealed(answer: PulsarSparkError) -> bool:
-    """Return whether a broker refuses a segment as sealed or deleted.
-
-    Brokers create the segments of a layout before the layout names them.
-    """
-    return isinstance(answer, TopicNotFoundError) or (
-        isinstance(answer, BrokerError) and answer.code == TERMINATED
-    )
-
 
 def _check_version(producer: TopicProducer, schema_version: bytes) -> None:
     """Raise if the schema was deleted, and registered under another version.
@@ -847,8 +587,3 @@ def _check_version(producer: TopicProducer, schema_version: bytes) -> None:
             "written to it, so that nobody can tell which schema these have. Write "
             "them again."
         )
-
-
-def _is_queued(pending: Pending[Any] | PulsarSparkError) -> bool:
-    """Return whether the broker queued the request and will answer later."""
-    return isinstance(pending, Pending) and pending.running()
