@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
@@ -61,15 +61,13 @@ def last_stored_id(
     Raises:
         PulsarSparkError: The segment cannot be read.
     """
-    tail = _read(pool, [segment], after, _DELIVERY_S)[segment]
-    for _ in range(_LOOKS):
-        if not tail.is_done.is_set() or tail.last_ids.get(producer_name, -1) >= sent_id:
-            break
-        time.sleep(pool.options.patience.settling_s)
-        end = tail.end
-        tail = _read(pool, [segment], after, _DELIVERY_S)[segment]
-        if tail.end == end:
-            break
+    tail = _settled(
+        pool,
+        [segment],
+        after,
+        _DELIVERY_S,
+        has_all=lambda tail: tail.last_ids.get(producer_name, -1) >= sent_id,
+    )[segment]
     if not tail.is_done.is_set():
         # A row that is stored there and not delivered is stored twice by this.
         logger.warning(
@@ -84,6 +82,9 @@ def last_stored_id(
 def last_stored_ids(pool: ConnectionPool, topics: Sequence[str]) -> dict[str, int]:
     """Return the last sequence id of whole messages by the name of the producer.
 
+    Topic partitions are read until their ends are the same twice, as in
+    `last_stored_id`.
+
     Args:
         pool: The cluster's connections.
         topics: Full names of topic partitions that take no more entries.
@@ -94,7 +95,7 @@ def last_stored_ids(pool: ConnectionPool, topics: Sequence[str]) -> dict[str, in
     """
     last_ids: dict[str, int] = {}
     limit_s = pool.options.patience.tail_s
-    for topic, tail in _read(pool, topics, None, limit_s).items():
+    for topic, tail in _settled(pool, topics, None, limit_s).items():
         if not tail.is_done.is_set():
             raise ReadTimeoutError(
                 f"{topic}: {limit_s:g} s were not enough to read which producers have "
@@ -124,6 +125,45 @@ def has_ended_at(pool: ConnectionPool, segment: str, entry: MessageId | None) ->
         if end[1] >= 0 if entry is None else end != entry.position:
             return False
     return True
+
+
+def _settled(
+    pool: ConnectionPool,
+    topics: Sequence[str],
+    after: MessageId | None,
+    timeout_s: float,
+    *,
+    has_all: Callable[[_Tail], bool] = lambda tail: False,
+) -> dict[str, _Tail]:
+    """Read topic partitions until their ends stay, or nothing is missing.
+
+    Args:
+        pool: The cluster's connections.
+        topics: Full names of topic partitions that take no more entries.
+        after: An entry; only what follows it is looked at. None for all.
+        timeout_s: How long one round of reading may take.
+        has_all: Whether nothing that may be there is missing.
+
+    Raises:
+        PulsarSparkError: One of them cannot be read.
+    """
+    tails: dict[str, _Tail] = {}
+    unread = topics
+    for _ in range(_LOOKS):
+        tails |= _read(pool, unread, after, timeout_s)
+        asked = [
+            topic
+            for topic in unread
+            if tails[topic].is_done.is_set() and not has_all(tails[topic])
+        ]
+        if not asked:
+            break
+        time.sleep(pool.options.patience.settling_s)
+        ends = stored_ends(pool, asked)
+        unread = [topic for topic in asked if ends[topic] != tails[topic].end]
+        if not unread:
+            break
+    return tails
 
 
 def _read(

@@ -99,11 +99,11 @@ def test_an_end_that_was_said_too_early(
     scripted.script("SUBSCRIBE", usual, usual, late)
     assert last_stored_id(pool, SEGMENT, "mine", None, 4) == 4
     assert last_stored_id(pool, SEGMENT, "mine", None, 7) == 7
-    later = growing(entry("mine", 8)), usual, growing(entry("mine", 9))
+    later = growing(entry("mine", 8)), usual, usual, growing(entry("mine", 9))
     scripted.script("SUBSCRIBE", usual, usual, *later)
     assert last_stored_id(pool, SEGMENT, "mine", None, 10) == 9
-    # Twice the same end, after two that were not.
-    assert scripted.requests["SUBSCRIBE"] == 2 + 2 + 2 * 4
+    # Read three times, and asked after each whether that was the end.
+    assert scripted.requests["SUBSCRIBE"] == 2 + 2 + 3 * 3
 
 
 def test_an_end_that_moves(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
@@ -156,6 +156,9 @@ def test_all_producers(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     scripted.add_topic(other, [entry("mine", 7), entry("third", 0)])
     ids = last_stored_ids(pool, [SEGMENT, other])
     assert ids == {"mine": 7, "other": 10, "third": 0}
+    late = growing(entry("mine", 8))
+    scripted.script("SUBSCRIBE", *[usual] * 4, late)
+    assert last_stored_ids(pool, [SEGMENT, other])["mine"] == 8
     patience.of_pool(pool, tail_s=0.0)
     scripted.always("FLOW", silence)
     with pytest.raises(ReadTimeoutError, match="which producers have written"):

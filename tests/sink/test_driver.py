@@ -724,11 +724,16 @@ class TestScalableTopics:
             write = StreamWrite(parse_write_options(given, streaming=True))
             assert commit(write, b"a").written.duplicate_rows == duplicates
 
+    @pytest.mark.usefixtures("settling")
+    @pytest.mark.parametrize("hidden", [0, 2], ids=["known", "unknown"])
     @pytest.mark.parametrize("make", [batch_write, stream_write])
     def test_an_idempotent_write_from_before_a_migration(
-        self, scripted: ScriptedBroker, make: Any
+        self, scripted: ScriptedBroker, make: Any, hidden: int
     ) -> None:
-        """Rows that the ordinary topic has under the id are not written again."""
+        """Rows that the ordinary topic has under the id are not written again.
+
+        Also where the broker knows of none of its entries for a moment.
+        """
         given = {"deliveryGuarantee": "idempotent"}
         scripted.deduplicates = True
         commit(make(scripted, **given), b"a")
@@ -738,6 +743,7 @@ class TestScalableTopics:
             0, pb.ScalableTopicSegment(segment_id=0, hash_end=0xFFFF, state=1)
         )
         scripted.segments[0].legacy_topic_name = TOPIC
+        scripted.hidden[TOPIC] = hidden
         with pytest.raises(ScalableTopicError, match="had rows of micro-batch 0"):
             commit(make(scripted, **given), b"a")
         for duplicates in (0, 1):
