@@ -64,7 +64,9 @@ class TestSubscriptions:
         assert topics("--pattern", f"{namespace}/ord.*") == ["orders"]
 
 
-@pytest.mark.parametrize("read", ["1", "nothing"])
+@pytest.mark.parametrize(
+    "read", ["1", pytest.param("nothing", marks=pytest.mark.matrix)]
+)
 def test_lag_behind_an_open_transaction(
     service_url: str, topic: str, tmp_path: Path, run: Run, read: str
 ) -> None:

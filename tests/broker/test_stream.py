@@ -717,7 +717,9 @@ def test_more_partitions(
     assert one.sink.numbers == numbered(names[:2], 20, 40) | numbered(names[2:], 40)
 
 
-@pytest.mark.parametrize("acknowledges", ["true", "false"])
+@pytest.mark.parametrize(
+    "acknowledges", ["true", pytest.param("false", marks=pytest.mark.matrix)]
+)
 def test_partitions_that_nobody_wrote_to(
     stream: Callable[..., Stream],
     admin: Admin,
@@ -767,7 +769,9 @@ def test_partitions_that_nobody_wrote_to(
     ],
     ids=lambda start: " ".join(start.values()),
 )
-@pytest.mark.parametrize("acknowledges", ["true", "false"])
+@pytest.mark.parametrize(
+    "acknowledges", ["true", pytest.param("false", marks=pytest.mark.matrix)]
+)
 def test_partitions_that_ended_without_rows(
     stream: Callable[..., Stream],
     admin: Admin,
@@ -1015,7 +1019,9 @@ def test_sources_of_a_union_change_places(
     assert one.sink.numbers == numbered([topic, other], 8)
 
 
-@pytest.mark.parametrize("kind", ["union", "join"])
+@pytest.mark.parametrize(
+    "kind", ["union", pytest.param("join", marks=pytest.mark.matrix)]
+)
 def test_a_stream_with_itself(
     stream: Callable[..., Stream],
     admin: Admin,

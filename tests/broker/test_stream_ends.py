@@ -75,7 +75,7 @@ def send(service_url: str, topic: str) -> Callable[..., None]:
     return send_numbers
 
 
-@pytest.mark.parametrize("batch", [1, 10])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.matrix), 10])
 def test_ends_that_move_on(
     rounds: Rounds,
     send: Callable[..., None],

@@ -1356,7 +1356,9 @@ class TestHeldBack:
         """What the query reports of them for the progress."""
         return (query.start().reportLatestOffset() or {}).get("heldBack")
 
-    @pytest.mark.parametrize("acknowledges", ["true", "false"])
+    @pytest.mark.parametrize(
+        "acknowledges", ["true", pytest.param("false", marks=pytest.mark.matrix)]
+    )
     @pytest.mark.parametrize("rows_before", [0, 3])
     def test_a_running_query(
         self,

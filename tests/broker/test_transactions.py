@@ -371,7 +371,9 @@ def test_a_zombie_undoes_a_commit(lab: Lab, action: TxnAction) -> None:
     assert lab.rows(topic) == ["first", "next"]
 
 
-@pytest.mark.parametrize("producer_name", ["", "mine"])
+@pytest.mark.parametrize(
+    "producer_name", [pytest.param("", marks=pytest.mark.matrix), "mine"]
+)
 def test_a_producer_that_comes_back_shuts_its_past_out(
     lab: Lab, producer_name: str
 ) -> None:

@@ -69,7 +69,9 @@ def run(*command: str) -> list[str]:
     return [line.removeprefix("value: ") for line in lines if line.startswith("value:")]
 
 
-@pytest.mark.parametrize("form", ["avro", "json"])
+@pytest.mark.parametrize(
+    "form", ["avro", pytest.param("json", marks=pytest.mark.matrix)]
+)
 def test_three_versions(
     spark: SparkSession,
     service_url: str,

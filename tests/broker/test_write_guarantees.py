@@ -665,7 +665,13 @@ def test_batch_writes_of_a_stream(
     check_free(service_url, sink)
 
 
-@pytest.mark.parametrize("is_left_out", [False, True], ids=["more", "as many"])
+@pytest.mark.parametrize(
+    "is_left_out",
+    [
+        pytest.param(False, id="more"),
+        pytest.param(True, id="as many", marks=pytest.mark.matrix),
+    ],
+)
 def test_a_checkpoint_that_is_set_back(
     spark: SparkSession,
     service_url: str,

@@ -255,7 +255,9 @@ class TestConnections:
         address = link.url.removeprefix("pulsar://")
         expect(text, "[PULSAR_CONNECTION]", address, "did not answer CONNECT within")
 
-    @pytest.mark.parametrize("request_name", ["LOOKUP", "SUBSCRIBE"])
+    @pytest.mark.parametrize(
+        "request_name", ["LOOKUP", pytest.param("SUBSCRIBE", marks=pytest.mark.matrix)]
+    )
     def test_a_broker_that_stops_answering(
         self, spark: SparkSession, scripted: ScriptedBroker, request_name: str
     ) -> None:

@@ -134,7 +134,9 @@ def test_a_python_of_the_executors_alone(python: str) -> None:
         pytest.param(SESSION, ALONE, id="session", marks=pytest.mark.matrix),
         pytest.param(SESSION, ALONE | JUPYTER, id="session in a notebook"),
         pytest.param(USE, ALONE, id="use", marks=pytest.mark.matrix),
-        pytest.param(USE, THIS | JUPYTER, id="use in a notebook"),
+        pytest.param(
+            USE, THIS | JUPYTER, id="use in a notebook", marks=pytest.mark.matrix
+        ),
         pytest.param(
             USE, THIS | {"PYSPARK_DRIVER_PYTHON": "{python}"}, id="another Python"
         ),

@@ -301,7 +301,13 @@ class TestTopics:
         text = error_of(values(spark), service_url, plain)
         expect(text, "[PULSAR_BROKER]", plain, "TopicTerminatedError", "another topic")
 
-    @pytest.mark.parametrize("policy", ["producer_exception", "producer_request_hold"])
+    @pytest.mark.parametrize(
+        "policy",
+        [
+            "producer_exception",
+            pytest.param("producer_request_hold", marks=pytest.mark.matrix),
+        ],
+    )
     def test_quota(
         self,
         spark: SparkSession,
