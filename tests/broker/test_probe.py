@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def stored(service_url: str) -> Iterator[Callable[[str, MessageId], bool | None]]:
     """Asks the broker."""
     with ConnectionPool(client_options(service_url)) as pool:
-        yield lambda topic, entry: is_stored(pool, topic, entry, "probe")
+        yield lambda topic, entry: is_stored(pool, topic, entry)
 
 
 def filled(service_url: str, topic: str) -> list[MessageId]:
