@@ -73,8 +73,10 @@ class Gaps:
     @property
     def is_due(self) -> bool:
         """Return whether the next look is due."""
+        if not self.is_open:
+            return False
         pause_s = self._pool.options.patience.gaps_s
-        return self.is_open and time.monotonic() - self._looked_at >= pause_s
+        return time.monotonic() - self._looked_at >= pause_s
 
     def note(self, wanted: _Position, arrived: StoredEntry | EntryRun) -> None:
         """Note what did not come.

@@ -710,8 +710,7 @@ class TestReattaching:
         self,
         scripted: ScriptedBroker,
         make: Callable[..., Producers],
-        monkeypatch: pytest.MonkeyPatch,
-        clock: Clock,
+        own_clock: Clock,
         *,
         attached: bool,
     ) -> None:
@@ -719,8 +718,6 @@ class TestReattaching:
 
         With the options as they are, and pauses that take no time.
         """
-        monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(producer_state, "time", clock)
         at = ClientOptions(ServiceUrl("pulsar", (scripted.address,)))
         with ConnectionPool(at) as pool:
             producers = make(pool, send_timeout_s=30.0)
@@ -733,8 +730,8 @@ class TestReattaching:
             with pytest.raises(BrokerError, match="ServiceNotReady"):
                 act()
             producers.close()
-        tried_s = sum(clock.pauses)
-        longest_s = max(clock.pauses)
+        tried_s = sum(own_clock.pauses)
+        longest_s = max(own_clock.pauses)
         limit_s = 120 if attached else 60
         assert limit_s - 0.1 < tried_s <= limit_s + longest_s
 
@@ -833,12 +830,9 @@ class TestReattaching:
         scripted: ScriptedBroker,
         narrow: Callable[[int], ConnectionPool],
         make: Callable[..., Producers],
-        monkeypatch: pytest.MonkeyPatch,
-        clock: Clock,
+        own_clock: Clock,
     ) -> None:
         """It attaches again with pauses, and is given up in the end."""
-        monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(producer_state, "time", clock)
         narrow_pool = narrow(1)
         patience.of_pool(narrow_pool, write_s=1.0)
         producers = make(narrow_pool, send_timeout_s=0.0)
@@ -858,7 +852,7 @@ class TestReattaching:
         other = producers.get(OTHER)
         with pytest.raises(TransportError, match=f"{OTHER}.*let go"):
             producers.send(other, *frames(other, b"b"))
-        assert producers.reconnects <= len(clock.pauses) + 1
+        assert producers.reconnects <= len(own_clock.pauses) + 1
 
     def test_attachments_follow_each_other(
         self, scripted: ScriptedBroker, producers: Producers
