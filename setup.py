@@ -16,6 +16,7 @@ MODULES = (
     "pulsar_spark.loops.avro_write",
     "pulsar_spark.loops.deliveries",
     "pulsar_spark.loops.digests",
+    "pulsar_spark.loops.json_values",
     "pulsar_spark.loops.messages",
     "pulsar_spark.loops.protobuf_values",
     "pulsar_spark.loops.sends",

@@ -255,6 +255,10 @@ LAYERS = {
     "loops.digests": Layer(("loops.memory",), (), _NETWORK + _CLOCK),
     "loops.fact": Layer((), (), _NETWORK + _CLOCK),
     "loops.avro": Layer(("loops.memory",), (), _NETWORK + _CLOCK),
+    "loops.json_text": Layer(("loops.memory", "loops.avro"), (), _NETWORK + _CLOCK),
+    "loops.json_values": Layer(
+        ("loops.memory", "loops.avro", "loops.json_text"), (), _NETWORK + _CLOCK
+    ),
     "loops.deliveries": Layer(("loops.fact",), (), _NETWORK + _CLOCK),
     "loops.messages": Layer(
         ("errors", "loops.memory", "loops.fact"), (), _NETWORK + _CLOCK

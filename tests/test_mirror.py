@@ -44,6 +44,8 @@ pulsar_spark/client/connect.py client/test_connection.py
 pulsar_spark/client/credentials.py client/authentication/test_stored.py
 pulsar_spark/loops/avro.py arrow/values/test_avro.py
 pulsar_spark/loops/avro_write.py arrow/values/test_avro_encoder.py
+pulsar_spark/loops/json_text.py loops/test_fact.py
+pulsar_spark/loops/json_values.py arrow/values/test_json.py
 pulsar_spark/loops/protobuf_op.py loops/test_protobuf_values.py
 pulsar_spark/options/names.py options/test_others.py
 pulsar_spark/options/parse.py options/test_read.py

@@ -371,20 +371,20 @@ cdef long long _take_items(
 ) except? 0
 
 @cython.locals(count=Py_ssize_t)
-cdef bint _has_twins(BytesColumn keys, Py_ssize_t first) except? False
+cdef bint has_twins(BytesColumn keys, Py_ssize_t first) except? False
 
 @cython.locals(row=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t)
-cdef bint _put_bytes(
+cdef bint put_bytes(
     BytesColumn column, Source source, Py_ssize_t offset, Py_ssize_t size
 ) except? False
 
 @cython.locals(start=Py_ssize_t)
-cdef int _put_float(FixedColumn column, double value) except -1
+cdef int put_float(FixedColumn column, double value) except -1
 
 @cython.locals(start=Py_ssize_t, offset=Py_ssize_t)
-cdef int _put_decimal(FixedColumn column, long long value) except -1
+cdef int put_decimal(FixedColumn column, long long value) except -1
 
 @cython.locals(start=Py_ssize_t, offset=Py_ssize_t)
-cdef int _put_large_decimal(FixedColumn column, object number) except -1
+cdef int put_large_decimal(FixedColumn column, object number) except -1
 
 cdef object _integer(const unsigned char[::1] data, Py_ssize_t offset, Py_ssize_t end)

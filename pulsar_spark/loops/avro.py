@@ -29,6 +29,7 @@ Source: "Binary encoding" of the Apache Avro specification 1.11.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import struct
 from collections.abc import Sequence
@@ -521,7 +522,7 @@ class ReadNumberAsFloat(Reader):
             return -1
         if value < self._minimum or value > self._maximum:
             return source.fail(_NO_ROOM)
-        _put_float(self._column, value)
+        put_float(self._column, value)
         return source.next
 
 
@@ -540,7 +541,7 @@ class ReadFloatAsDouble(Reader):
             value = _float_at(source, offset)  # type: ignore[name-defined]  # noqa: F821
         else:
             (value,) = struct.unpack_from("<f", source.data, offset)
-        _put_float(self._column, value)
+        put_float(self._column, value)
         return offset + 4
 
 
@@ -639,7 +640,7 @@ class ReadFixed(Reader):
         """Append the bytes."""
         if self._size > source.end - offset:
             return source.fail(_ENDS)
-        if not _put_bytes(self._column, source, offset, self._size):
+        if not put_bytes(self._column, source, offset, self._size):
             return source.fail(_TOO_LARGE)
         return offset + self._size
 
@@ -675,7 +676,7 @@ class ReadEnum(Reader):
             return source.fail(_NOT_ALLOWED)
         start = self._ends[index]
         size = self._ends[index + 1] - start
-        if not _put_bytes(self._column, self._texts, start, size):
+        if not put_bytes(self._column, self._texts, start, size):
             return source.fail(_TOO_LARGE)
         return source.next
 
@@ -730,7 +731,7 @@ class ReadDecimal(Reader):
                 -self._small_limit < value < self._small_limit
             ):
                 return source.fail(_NO_ROOM)
-            _put_decimal(self._column, value)
+            put_decimal(self._column, value)
             return end
         number = _integer(source.data, offset, end) * self._factor
         if number % self._divisor:
@@ -738,7 +739,7 @@ class ReadDecimal(Reader):
         number //= self._divisor
         if not -self._limit < number < self._limit:
             return source.fail(_NO_ROOM)
-        _put_large_decimal(self._column, number)
+        put_large_decimal(self._column, number)
         return end
 
 
@@ -787,8 +788,8 @@ class ReadMember(Reader):
     def read(self, source: Source, offset: int) -> int:
         """Append a struct with a single field that is not NULL."""
         offset = self._reader.read(source, offset)
-        if offset < 0:
-            return -1
+        if offset < 0:  # another number means the same to readers of JSON
+            return offset
         for other in self._others:
             other.append_null()
         self._column.rows += 1
@@ -883,7 +884,7 @@ class ReadItems(Reader):
                     return -1
                 count -= 1
         if self._keys is not None and not column.has_twins:
-            column.has_twins = _has_twins(self._keys, column.offsets[row])
+            column.has_twins = has_twins(self._keys, column.offsets[row])
         column.offsets[row + 1] = items.rows
         column.rows = row + 1
         return offset
@@ -1121,7 +1122,7 @@ def _take_items(
     return count
 
 
-def _has_twins(keys: BytesColumn, first: int) -> bool:
+def has_twins(keys: BytesColumn, first: int) -> bool:
     """Return whether two keys are equal, from the key ``first`` on."""
     count = keys.rows - first
     if count < 2:
@@ -1137,7 +1138,7 @@ def _has_twins(keys: BytesColumn, first: int) -> bool:
     return len(distinct) < count
 
 
-def _put_bytes(column: BytesColumn, source: Source, offset: int, size: int) -> bool:
+def put_bytes(column: BytesColumn, source: Source, offset: int, size: int) -> bool:
     """Append bytes; return whether the column can have as many."""
     row = column.rows
     begin = column.offsets[row]
@@ -1153,16 +1154,19 @@ def _put_bytes(column: BytesColumn, source: Source, offset: int, size: int) -> b
     return True
 
 
-def _put_float(column: FixedColumn, value: float) -> None:
+def put_float(column: FixedColumn, value: float) -> None:
+    """Append a float or a double, as the column has."""
     start = column.rows * column.width
     if _IS_COMPILED:
         _store_float(column, start, value)  # type: ignore[name-defined]  # noqa: F821
     else:
+        if column.width == 4:
+            value = ctypes.c_float(value).value  # infinite where it is too large
         struct.pack_into("<f" if column.width == 4 else "<d", column.data, start, value)
     column.rows += 1
 
 
-def _put_decimal(column: FixedColumn, value: int) -> None:
+def put_decimal(column: FixedColumn, value: int) -> None:
     """Append a number of up to 64 bits: little endian, in 128."""
     start = column.rows * column.width
     for offset in range(start, start + 8):
@@ -1173,7 +1177,8 @@ def _put_decimal(column: FixedColumn, value: int) -> None:
     column.rows += 1
 
 
-def _put_large_decimal(column: FixedColumn, number: int) -> None:
+def put_large_decimal(column: FixedColumn, number: int) -> None:
+    """Append a number of up to 128 bits."""
     start = column.rows * column.width
     data = number.to_bytes(16, "little", signed=True)
     for offset in range(16):

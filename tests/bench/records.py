@@ -38,11 +38,28 @@ ARROW = pa.schema(
     }
 )
 
-#: What a topic of them registers.
+#: The same with a moment, a map and a union.
+WIDE: dict[str, Any] = {
+    **TREE,
+    "fields": [
+        *TREE["fields"],
+        {"name": "time", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "labels", "type": {"type": "map", "values": "string"}},
+        {"name": "extra", "type": ["null", "boolean", "long", "string"]},
+    ],
+}
+
+#: One in so many records is unusual, where some are: a long with a point.
+UNUSUAL_STEP = 500
+
+#: What a topic of them registers, by its kind.
+_JSON = SchemaInfo(SchemaType.JSON, json.dumps(TREE).encode())
 SCHEMAS = MappingProxyType(
     {
         "AVRO": SchemaInfo(SchemaType.AVRO, json.dumps(TREE).encode()),
-        "JSON": SchemaInfo(SchemaType.JSON, json.dumps(TREE).encode()),
+        "JSON": _JSON,
+        "JSON, map and union": SchemaInfo(SchemaType.JSON, json.dumps(WIDE).encode()),
+        "JSON, 1 in 500 unusual": _JSON,
     }
 )
 
@@ -62,9 +79,9 @@ def rows(count: int) -> list[dict[str, Any]]:
 
 
 def values(count: int, kind: str = "AVRO") -> list[bytes]:
-    """So many records, as a client of this kind writes them."""
-    if kind == "JSON":
-        return [json.dumps(row, separators=(",", ":")).encode() for row in rows(count)]
+    """So many records, as a client writes them for a schema of SCHEMAS."""
+    if kind != "AVRO":
+        return [_json(number, row, kind) for number, row in enumerate(rows(count))]
     schema = fastavro.parse_schema({**TREE})
     found = []
     for row in rows(count):
@@ -72,3 +89,13 @@ def values(count: int, kind: str = "AVRO") -> list[bytes]:
         fastavro.schemaless_writer(out, schema, row)
         found.append(out.getvalue())
     return found
+
+
+def _json(number: int, row: dict[str, Any], kind: str) -> bytes:
+    if kind == "JSON, map and union":
+        row["time"] = 1_700_000_000_000 + number
+        row["labels"] = {"host": f"host-{number % 50}", "zone": "a"}
+        row["extra"] = number if number % 2 else f"text {number}"
+    if kind == "JSON, 1 in 500 unusual" and not number % UNUSUAL_STEP:
+        row["id"] = float(row["id"])  # 1000.0 is a long, too
+    return json.dumps(row, separators=(",", ":")).encode()

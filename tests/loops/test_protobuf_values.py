@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import random
-import re
 from bisect import bisect
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.arrow.values import Decoded, ValueSettings, protobuf
-from pulsar_spark.loops import protobuf_op as op
 from pulsar_spark.loops.protobuf_values import MAX_BYTES_PER_BYTE, MAX_DEPTH
 from tests.support import kernels
 from tests.support.protobuf_schemas import (
@@ -50,18 +47,6 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Any]:
         for name in ("Column", "Level", "Table"):
             patch.setattr(protobuf, name, getattr(form, name))
         yield form
-
-
-def test_the_same_in_c() -> None:
-    """The enums of protobuf_op.pxd have the names and numbers of protobuf_op.py."""
-    text = Path(op.__file__).with_suffix(".pxd").read_text()
-    found: dict[str, int] = {}
-    for enum in text.split("cdef enum:\n")[1:]:
-        following = 0
-        for name, value in re.findall(r"^    (\w+)(?: = (\d+))?$", enum, re.MULTILINE):
-            found[name] = int(value) if value else following
-            following = found[name] + 1
-    assert found == {name: value for name, value in vars(op).items() if name.isupper()}
 
 
 def decode(

@@ -19,6 +19,7 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from unittest import mock
 
 from tests.support.products import PRODUCTS, ROOT
 
@@ -49,6 +50,9 @@ CAN_COMPILE = (
 )
 FORMS = ("python", "compiled", "checked")
 
+#: Modules whose classes are made of those of another, which are of the same form then.
+BASES = {"pulsar_spark.loops.json_values": "pulsar_spark.loops.avro"}
+
 
 @functools.cache
 def load(form: str, name: str = "messages") -> ModuleType:
@@ -61,6 +65,19 @@ def load(form: str, name: str = "messages") -> ModuleType:
         name: A module of KERNELS; of Pulsar's the last part is enough.
     """
     name = full(name)
+    base = BASES.get(name)
+    if base is None:
+        return _load(form, name)
+    folder, _, last = base.rpartition(".")
+    module = load(form, base)
+    with (
+        mock.patch.dict(sys.modules, {base: module}),
+        mock.patch.object(sys.modules[folder], last, module),
+    ):
+        return _load(form, name)
+
+
+def _load(form: str, name: str) -> ModuleType:
     if form == "python":
         path = str(source(name))
         return _module(importlib.machinery.SourceFileLoader(name, path))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.values import Decoded, ValueSettings, avro_types
 from pulsar_spark.arrow.values.avro_plan import plan
-from pulsar_spark.arrow.values.grown import array, view
+from pulsar_spark.arrow.values.grown import array, is_null, view
 from pulsar_spark.loops.avro import REASONS
 from pulsar_spark.schemas.avro import AvroType, parse_avro
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, not_unicode
@@ -71,10 +71,7 @@ class AvroDecoder:
         """Return the columns."""
         del keys
         planned = self._planned
-        nulls = None
-        if values.null_count:
-            nulls = memoryview(values.is_null().cast(pa.uint8()).buffers()[1]).cast("B")
-        bad = planned.plan.run(*view(values), nulls)
+        bad = planned.plan.run(*view(values), is_null(values))
         columns = [
             array(column, field)
             for column, field in zip(planned.column.children, self._wanted, strict=True)

@@ -160,7 +160,7 @@ def _missing(writer: AvroType, reader: AvroType) -> list[AvroField]:
 
 
 def _target(field: pa.Field, where: str) -> Target:
-    return Target(field, _column(field.type), where)
+    return Target(field, empty_column(field.type), where)
 
 
 def _children(target: Target) -> list[Target]:
@@ -174,17 +174,17 @@ def _children(target: Target) -> list[Target]:
     ]
 
 
-def _column(type_: pa.DataType) -> avro.Column:
+def empty_column(type_: pa.DataType) -> avro.Column:
     """Return an empty column for a type; for an impossible type, any column."""
     kinds = pa.types
     if kinds.is_struct(type_):
         fields = [type_.field(index) for index in range(type_.num_fields)]
-        return avro.StructColumn([_column(field.type) for field in fields])
+        return avro.StructColumn([empty_column(field.type) for field in fields])
     if kinds.is_map(type_):
-        entries = [_column(type_.key_type), _column(type_.item_type)]
+        entries = [empty_column(type_.key_type), empty_column(type_.item_type)]
         return avro.ListColumn(avro.StructColumn(entries))
     if kinds.is_list(type_):
-        return avro.ListColumn(_column(type_.value_type))
+        return avro.ListColumn(empty_column(type_.value_type))
     if type_ in _TEXT or type_ in _BYTES:
         return avro.BytesColumn()
     if kinds.is_boolean(type_):
@@ -427,7 +427,7 @@ class _Planner:
         by = factor(writer, reader, unit, target.where)
         # The limits as the writer would have them: least <= number * by < most + 1.
         low = max(low, -(-least * by.denominator // by.numerator))
-        high = min(high, _last_below((most + 1) / by))
+        high = min(high, last_below((most + 1) / by))
         if (low, high) == _INT64 and by == 1:
             return avro.ReadLong(column)
         return avro.ReadNumber(
@@ -508,7 +508,7 @@ def _widest(union: AvroType) -> tuple[pa.DataType, ...]:
 _WIDTHS = {Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
 
 
-def _last_below(limit: Fraction) -> int:
+def last_below(limit: Fraction) -> int:
     """Return the last whole number below."""
     return -(-limit.numerator // limit.denominator) - 1
 

@@ -24,6 +24,13 @@ def view(values: pa.BinaryArray) -> tuple[memoryview, memoryview]:
     return memoryview(data or b"").cast("B"), places
 
 
+def is_null(values: pa.Array) -> memoryview | None:
+    """Return a byte for each value, 1 if it is NULL; None where none is."""
+    if not values.null_count:
+        return None
+    return memoryview(values.is_null().cast(pa.uint8()).buffers()[1]).cast("B")
+
+
 def array(column: avro.Column, field: pa.Field) -> pa.Array:
     """Return a column as an array, which views the column's memory where possible.
 

@@ -2,26 +2,27 @@
 """How values in JSON become columns: a tree of nodes, made once for two schemas.
 
 A node makes Arrow of one type in two ways: value by value, which knows every token that
-producers write, and from an array that Arrow's own parser of JSON made, which is a
-few times faster and gives up where a value is unusual.
+producers write, and by the compiled readers of ``loops.json_values``, which are many
+times faster and leave unusual values to the other way.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pulsar_spark.arrow.values import json_tokens as tokens
 from pulsar_spark.arrow.values.avro_types import column_type
-from pulsar_spark.arrow.values.json_scalars import Node, UnusualError, scalar
+from pulsar_spark.arrow.values.json_scalars import Node, scalar
 from pulsar_spark.arrow.values.json_tokens import BadTokenError, Reader
+from pulsar_spark.loops import avro
+from pulsar_spark.loops import json_values as kernel
 from pulsar_spark.schemas.avro import (
     NO_DEFAULT,
     AvroField,
@@ -69,6 +70,7 @@ class FieldNode:
         takes_null: Whether null, or no value, is what the writer's schema allows.
         default: What means a null that it does not allow; None for nothing.
         where: The path to it.
+        absent: Makes the kernel's reader that fills a column where there is no token.
     """
 
     field: pa.Field
@@ -77,6 +79,7 @@ class FieldNode:
     takes_null: bool
     default: Any
     where: str
+    absent: Callable[[avro.Column], avro.Reader]
 
     def read(self, token: dict[str, Any]) -> Any:
         """Return the value of this field of a JSON object."""
@@ -93,23 +96,6 @@ class FieldNode:
                 raise BadTokenError(f"`{self.where}` is missing")
             return None
         return self.default
-
-    def finish(self, array: pa.Array | None, rows: int, parents: pa.Array) -> pa.Array:
-        """Return the field's array from the parser's; None for an unread field."""
-        type_ = self.field.type
-        if array is None:
-            return pa.array([self.default] * rows, type_)
-        missing = array.null_count
-        if missing and self.default is not None and not self.takes_null:
-            raise UnusualError
-        if missing and not self.field.nullable and _any_below(array, parents):
-            raise UnusualError
-        return self.node.finish(array)
-
-
-def _any_below(array: pa.Array, parents: pa.Array) -> bool:
-    """Return whether something is null whose parent is not."""
-    return bool(pc.any(pc.and_(array.is_null(), parents.is_valid())).as_py())
 
 
 def plan(
@@ -202,35 +188,50 @@ def _field_nodes(
 def _field_node(
     theirs: AvroField | None, own: AvroField, field: pa.Field, codec: str, where: str
 ) -> FieldNode:
-    default = _default(own, field.type, where)
+    default, constant = _default(own, field.type, where)
     if theirs is None:
         if default is None and not field.nullable:
             raise InvalidSchemaError(
                 f"the field `{where}` was not written, and has no default value"
             )
         node = plan(own.type, own.type, field.type, codec, where)
-        return FieldNode(field, None, node, False, default, where)
+        return FieldNode(field, None, node, False, default, where, constant)
     _, is_nullable = nullable(theirs.type)
     if not field.nullable and nullable(own.type)[1]:
         raise InvalidSchemaError(f"`{where}` may be null")
     node = plan(theirs.type, own.type, field.type, codec, where)
     takes_null = is_nullable and field.nullable
-    return FieldNode(field, theirs.name, node, takes_null, default, where)
+    absent = constant
+    if takes_null or default is None:
+        absent = avro.ReadNull if field.nullable else _refuse
+    return FieldNode(field, theirs.name, node, takes_null, default, where, absent)
 
 
-def _default(own: AvroField, type_: pa.DataType, where: str) -> Any:
-    """Return the default value of a field; None without a default that fits."""
+def _refuse(column: avro.Column) -> avro.Reader:
+    """Return the reader that leaves a missing value to ``FieldNode.read``."""
+    del column
+    return avro.Fail()
+
+
+def _default(
+    own: AvroField, type_: pa.DataType, where: str
+) -> tuple[Any, Callable[[avro.Column], avro.Reader]]:
+    """Return the default value of a field, and the kernel's reader of the value.
+
+    The value is None, and the reader's is NULL, without a default that fits.
+    """
     if own.default is NO_DEFAULT or own.default is None:
-        return None
-    token = tokens.load(json.dumps(own.default))
+        return None, avro.ReadNull
+    text = json.dumps(own.default)
     try:
         # Of a union it is the first type's, and bytes are as AVRO says them.
-        value = plan(own.type, own.type, type_, "latin1", where).read(token)
+        node = plan(own.type, own.type, type_, "latin1", where)
+        value = node.read(tokens.load(text))
         _check_size(value, where)
         pa.array([value], type_)
     except (BadTokenError, pa.ArrowInvalid):
-        return None  # brokers do not check it
-    return value
+        return None, avro.ReadNull  # brokers do not check it
+    return value, lambda column: avro.ReadConstant(node.fill(column), text.encode())
 
 
 def _check_size(default: Any, where: str) -> None:
@@ -283,28 +284,20 @@ def record_of(fields: list[FieldNode], type_: pa.DataType) -> Node:
             raise tokens.bad(token, "an object")
         return {name: read_field(token) for name, read_field in readers}
 
-    sources = {
-        node.source: node.node.parsed for node in fields if node.source is not None
-    }
-    if not sources or len(sources) < sum(node.source is not None for node in fields):
-        return Node(type_, read)
-    if None in sources.values():
+    sources = [node.source for node in fields if node.source is not None]
+    if len(set(sources)) < len(sources):
         return Node(type_, read)
 
-    def finish(array: pa.StructArray) -> pa.Array:
-        children = [
-            node.finish(
-                None if node.source is None else array.field(node.source),
-                len(array),
-                array,
-            )
-            for node in fields
-        ]
-        validity = array.buffers()[0] if array.null_count else None
-        assert not array.offset, "it was just parsed"
-        return pa.Array.from_buffers(type_, len(array), [validity], children=children)
+    def fill(column: avro.StructColumn) -> avro.Reader:
+        children = list(zip(fields, column.children, strict=True))
+        return kernel.ReadObject(
+            column,
+            [None if node.source is None else node.source.encode() for node in fields],
+            [node.node.fill(child) for node, child in children],
+            [node.absent(child) for node, child in children],
+        )
 
-    return Node(type_, read, pa.struct(list(sources.items())), finish)
+    return Node(type_, read, fill)
 
 
 def _items(
@@ -334,8 +327,7 @@ def _items(
 def _array(
     writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
 ) -> Node:
-    kinds = pa.types
-    if not (kinds.is_list(wanted) or kinds.is_large_list(wanted)):
+    if not pa.types.is_list(wanted):
         raise InvalidSchemaError(f"at `{where}` {reader} cannot be of type {wanted}")
     item = wanted.value_field
     node, read_item = _items(writer, reader, item, codec, f"{where}[]")
@@ -345,21 +337,16 @@ def _array(
             raise tokens.bad(token, "an array")
         return [read_item(element) for element in token]
 
-    if node.parsed is None or not kinds.is_list(wanted):
-        return Node(wanted, read)
+    def fill(column: avro.ListColumn) -> avro.Reader:
+        items = column.items
+        return kernel.ReadArray(column, node.fill(items), _absent(items, item))
 
-    def finish(array: pa.ListArray) -> pa.Array:
-        assert not array.offset, "it was just parsed"
-        if array.values.null_count and not item.nullable:
-            raise UnusualError
-        return pa.Array.from_buffers(
-            wanted,
-            len(array),
-            array.buffers()[:2],
-            children=[node.finish(array.values)],
-        )
+    return Node(wanted, read, fill)
 
-    return Node(wanted, read, pa.list_(node.parsed), finish)
+
+def _absent(column: avro.Column, item: pa.Field) -> avro.Reader:
+    """Return the kernel's reader of an item that is null."""
+    return avro.ReadNull(column) if item.nullable else avro.Fail()
 
 
 def _map(
@@ -367,14 +354,22 @@ def _map(
 ) -> Node:
     if not pa.types.is_map(wanted) or wanted.key_type not in _TEXTS:
         raise InvalidSchemaError(f"at `{where}` {reader} cannot be of type {wanted}")
-    _, read_item = _items(writer, reader, wanted.item_field, codec, f"{where}{{}}")
+    item = wanted.item_field
+    node, read_item = _items(writer, reader, item, codec, f"{where}{{}}")
 
     def read(token: Any) -> Any:
         if not isinstance(token, dict):
             raise tokens.bad(token, "an object")
-        return [(tokens.text(key), read_item(item)) for key, item in token.items()]
+        return [(tokens.text(key), read_item(value)) for key, value in token.items()]
 
-    return Node(wanted, read)
+    def fill(column: avro.ListColumn) -> avro.Reader:
+        pairs = column.items
+        assert isinstance(pairs, avro.StructColumn)
+        keys, values = pairs.children
+        assert isinstance(keys, avro.BytesColumn)
+        return kernel.ReadMap(column, keys, node.fill(values), _absent(values, item))
+
+    return Node(wanted, read, fill)
 
 
 _TEXTS = (pa.string(), pa.large_string())
@@ -396,9 +391,9 @@ def _union(
     names = {field.name for field in wanted} if is_struct else set()
 
     def read(token: Any) -> Any:
-        for name, read_member in members:
+        for name, node in members:
             try:
-                value = read_member(token)
+                value = node.read(token)
             except BadTokenError:
                 continue
             if not is_struct:
@@ -406,13 +401,32 @@ def _union(
             return {name: value} if name in names else {}
         raise tokens.bad(token, f"one of {reader}")
 
-    return Node(wanted, read)
+    def fill(column: avro.Column) -> avro.Reader:
+        if not is_struct:
+            return kernel.ReadFirst([node.fill(column) for _, node in members])
+        assert isinstance(column, avro.StructColumn)
+        return kernel.ReadFirst(
+            [_member(column, wanted, name, node) for name, node in members]
+        )
+
+    return Node(wanted, read, fill)
+
+
+def _member(
+    column: avro.StructColumn, wanted: pa.DataType, name: str, node: Node
+) -> avro.Reader:
+    """Return the kernel's reader of a type of a union into a field of a struct."""
+    place = wanted.get_field_index(name)
+    if place < 0:
+        return avro.Fail()
+    others = list(column.children)
+    return avro.ReadMember(column, node.fill(others.pop(place)), others)
 
 
 def _members(
     writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
-) -> list[tuple[str, Reader]]:
-    """Return the member that each of the writer's types becomes, and its reader."""
+) -> list[tuple[str, Node]]:
+    """Return the name and the node of the member for each type of the writer."""
     members = []
     reason = f"at `{where}` there is {writer}, which cannot be read as {reader}"
     for branch in sorted(writer.branches or (writer,), key=_is_asked_last):
@@ -428,13 +442,13 @@ def _members(
                     wanted.field(place).type if place >= 0 else column_type(candidate)
                 )
             try:
-                read = plan(branch, candidate, type_, codec, where).read
+                node = plan(branch, candidate, type_, codec, where)
             except PlanTooLargeError:
                 raise
             except InvalidSchemaError as error:
                 reason = str(error)
                 continue
-            members.append((name, read))
+            members.append((name, node))
             break
     if not members:
         raise InvalidSchemaError(reason)

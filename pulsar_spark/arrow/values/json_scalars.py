@@ -5,24 +5,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pulsar_spark.arrow.values import json_tokens as tokens
+from pulsar_spark.arrow.values.avro_plan import last_below
 from pulsar_spark.arrow.values.avro_types import column_type
 from pulsar_spark.arrow.values.json_tokens import BadTokenError, Reader
+from pulsar_spark.loops import avro
+from pulsar_spark.loops import json_values as kernel
 from pulsar_spark.schemas.avro import AvroType, Kind, Logical
 from pulsar_spark.schemas.info import InvalidSchemaError
 from spark_topics.text import is_unicode
 
-#: Makes the column's array of the parser's.
-Finish = Callable[[pa.Array], pa.Array]
+#: Makes the kernel's reader of tokens but null into a column.
+Fill = Callable[[Any], avro.Reader]
 
 
-class UnusualError(ValueError):
-    """The parser's array is not enough to make a column."""
+def _leave(column: avro.Column) -> avro.Reader:
+    """Leave tokens to the reader of single values."""
+    del column
+    return avro.Fail()
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,13 @@ class Node:
     Attributes:
         type: The type that is made.
         read: Makes a Python value of a token, which is not null.
-        parsed: The type as which Arrow's parser reads it; None if it cannot.
-        finish: Makes an array of ``type`` of one of ``parsed``; raises
-            ``UnusualError`` or ``pa.ArrowInvalid`` where ``read`` has to decide.
+        fill: Makes the kernel's reader into a column of ``type``, which reads some of
+            these tokens, and leaves the others to ``read``.
     """
 
     type: pa.DataType
     read: Reader
-    parsed: pa.DataType | None = None
-    finish: Finish = lambda array: array
+    fill: Fill = _leave
 
 
 #: As what AVRO reads each type beside itself, but for a text that is an enum.
@@ -65,7 +68,7 @@ def scalar(
         raise InvalidSchemaError(f"at `{where}` {reader} cannot be of type {wanted}")
     kinds = pa.types
     if kinds.is_boolean(wanted):
-        return Node(wanted, tokens.boolean, pa.bool_())
+        return Node(wanted, tokens.boolean, kernel.ReadBoolean)
     if kinds.is_decimal(wanted):
         return _decimal(writer, wanted, codec, where)
     logical = writer.logical
@@ -75,12 +78,14 @@ def scalar(
         assert logical is not None
         return _temporal(logical, reader, wanted, where)
     if kinds.is_floating(wanted):
-        return Node(
-            wanted, tokens.floating, pa.float64(), lambda array: array.cast(wanted)
-        )
+        return Node(wanted, tokens.floating, kernel.ReadFloat)
     if kinds.is_integer(wanted):
         least, most = _bounds(wanted)
-        return Node(wanted, tokens.integer(least, most), wanted)
+        return Node(
+            wanted,
+            tokens.integer(least, most),
+            lambda column: kernel.ReadWhole(column, least, most),
+        )
     if writer.kind is Kind.ENUM:
         return _enum(writer, reader, wanted)
     return _text_or_bytes(writer, wanted, codec)
@@ -93,7 +98,7 @@ def _enum(writer: AvroType, reader: AvroType, wanted: pa.DataType) -> Node:
         for symbol in writer.symbols
         if is_unicode(symbol)
     }
-    usual = pa.array([own for own in symbols.values() if own in symbols], pa.string())
+    usual = frozenset(own.encode() for own in symbols.values() if own in symbols)
 
     def read(token: Any) -> Any:
         if isinstance(token, tokens.Number):
@@ -103,12 +108,7 @@ def _enum(writer: AvroType, reader: AvroType, wanted: pa.DataType) -> Node:
             raise tokens.bad(token, "a symbol of its enum")
         return number
 
-    def finish(array: pa.Array) -> pa.Array:
-        if pc.is_in(array.drop_null(), usual).false_count:
-            raise UnusualError
-        return array.cast(wanted)
-
-    return Node(wanted, read, pa.string(), finish)
+    return Node(wanted, read, lambda column: kernel.ReadSymbol(column, usual))
 
 
 def _decimal(
@@ -116,36 +116,32 @@ def _decimal(
 ) -> Node:
     if writer.logical is not Logical.DECIMAL or writer.scale > wanted.scale:
         raise InvalidSchemaError(f"at `{where}` {writer} cannot be read as {wanted}")
-    read = tokens.decimal(wanted.precision, wanted.scale, codec)
-    return Node(wanted, read, wanted, _checked)
-
-
-def _checked(array: pa.Decimal128Array) -> pa.Array:
-    """Return decimals; raise for a decimal with too many digits."""
-    array.validate(full=True)
-    return array
+    precision, scale = wanted.precision, wanted.scale
+    is_number = codec != "latin1"  # there a text has the bytes of a number
+    return Node(
+        wanted,
+        tokens.decimal(precision, scale, codec),
+        lambda column: kernel.ReadDecimal(column, precision, scale, is_number),
+    )
 
 
 def _text_or_bytes(writer: AvroType, wanted: pa.DataType, codec: str) -> Node:
     is_text = pa.types.is_string(wanted) or pa.types.is_large_string(wanted)
     if writer.kind is Kind.STRING:
         read = tokens.text if is_text else lambda token: tokens.text(token).encode()
-        return Node(wanted, read, pa.string(), lambda array: array.cast(wanted))
+        return Node(wanted, read, lambda column: kernel.ReadText(column, True))
     size = writer.size if writer.kind is Kind.FIXED else -1
     read_bytes = tokens.binary(codec, size)
     if is_text:
         return Node(wanted, lambda token: _decoded(read_bytes(token)))
-
-    def finish(array: pa.Array) -> pa.Array:
-        try:
-            values = [
-                None if data is None else read_bytes(data) for data in array.to_pylist()
-            ]
-        except BadTokenError:
-            raise UnusualError from None
-        return pa.array(values, wanted)
-
-    return Node(wanted, read_bytes, pa.string(), finish)
+    if codec == "base64":
+        return Node(wanted, read_bytes, lambda column: kernel.ReadBase64(column, size))
+    if size >= 0:
+        return Node(wanted, read_bytes)
+    is_ascii = codec == "latin1"
+    return Node(
+        wanted, read_bytes, lambda column: kernel.ReadText(column, False, is_ascii)
+    )
 
 
 def _decoded(data: bytes) -> str:
@@ -179,41 +175,23 @@ def _temporal(
         unit, least, most = 1000, 0, _DAY_US - 1
     elif pa.types.is_timestamp(wanted):
         unit = 1000
-    number = pa.int64()
     own_unit = tokens.UNITS[logical]
+    by = Fraction(own_unit, unit)
+    # The limits as the writer would have them: least <= number * by < most + 1.
+    low = max(-(2**63), -(-least * by.denominator // by.numerator))
+    high = min(2**63 - 1, last_below((most + 1) / by))
+    family = tokens.family(logical)
 
-    def finish(array: pa.Array) -> pa.Array:
-        array = _rescaled(array.cast(number), own_unit, unit)
-        extremes = pc.min_max(array).as_py()
-        if (
-            extremes["min"] is not None
-            and not least <= extremes["min"] <= extremes["max"]
-        ):
-            raise UnusualError
-        if extremes["max"] is not None and extremes["max"] > most:
-            raise UnusualError
-        if wanted == pa.date32():
-            array = array.cast(pa.int32())
-        if wanted == pa.time64("ns"):
-            array = array.cast(pa.time64("us"))
-        return array.cast(wanted)
+    def fill(column: avro.LongColumn) -> avro.Reader:
+        whole = kernel.ReadWhole(column, low, high, by.numerator, by.denominator)
+        is_time, is_date = family == "time", logical is Logical.DATE
+        has_seconds = not (is_time or is_date)
+        return kernel.ReadMoment(column, whole, is_time, has_seconds, unit, least, most)
 
     read = tokens.temporal(logical, unit, least, most)
-    if wanted == pa.time64("ns"):
-        return Node(wanted, lambda token: read(token) * 1000, number, finish)
-    return Node(wanted, read, number, finish)
-
-
-def _rescaled(numbers: pa.Int64Array, own_unit: int, unit: int) -> pa.Int64Array:
-    """Convert numbers between units, rounding down."""
-    if own_unit >= unit:
-        if own_unit == unit:
-            return numbers
-        return pc.multiply_checked(numbers, own_unit // unit)
-    ratio = unit // own_unit
-    converted = pc.divide(numbers, ratio)
-    is_less = pc.less(numbers, pc.multiply(converted, ratio))
-    return pc.if_else(is_less, pc.subtract(converted, 1), converted)
+    if wanted == pa.time64("ns"):  # the column is of microseconds until the end
+        return Node(wanted, lambda token: read(token) * 1000, fill)
+    return Node(wanted, read, fill)
 
 
 # -- what a user may ask for -----------------------------------------------------------

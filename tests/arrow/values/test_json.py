@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values in JSON as columns: together, one by one, and equal both ways."""
+"""Values in JSON as columns: by the loops, one by one, and equal both ways."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from decimal import Context, Decimal
 from typing import Any
 
@@ -17,13 +18,35 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow.values import Decoded, ValueSettings
+from pulsar_spark.arrow.values import (
+    Decoded,
+    ValueSettings,
+    avro_plan,
+    grown,
+    json_plan,
+    json_scalars,
+)
+from pulsar_spark.arrow.values import json as json_values
 from pulsar_spark.arrow.values.json import JsonDecoder, columns_of, decoder
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from tests.arrow import fuzz_decimals
 from tests.schemas.test_avro import record
+from tests.support import kernels
 
 UTC = dt.timezone.utc
+
+
+@pytest.fixture(params=kernels.FORMS, scope="module", autouse=True)
+def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each form of the kernel, in the place of the one that is installed."""
+    readers = kernels.load(request.param, "json_values")
+    columns = kernels.load(request.param, "avro")
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (avro_plan, grown, json_plan, json_scalars, json_values):
+            patch.setattr(module, "avro", columns)
+        for module in (json_plan, json_scalars, json_values):
+            patch.setattr(module, "kernel", readers)
+        yield
 
 
 def info(tree: Any, **properties: str) -> SchemaInfo:
@@ -52,7 +75,7 @@ def planned(
     reader = writer if reader is None else reader
     wanted = columns_of(reader) if wanted is None else wanted
     made = decoder(writer, reader, wanted, ValueSettings(codec))
-    made._few = 0  # few values are read as many are
+    made._is_compiled = True  # also where the loops run as Python
     return made, wanted
 
 
@@ -97,9 +120,29 @@ def asked(type_: pa.DataType) -> pa.Schema:
     return pa.schema([pa.field("f", type_)])
 
 
-def is_parsed(made: JsonDecoder) -> bool:
-    """Whether all that it was given so far was parsed together."""
-    return made.rows_together > 0 and made.rows_alone == 0
+def is_by_loops(made: JsonDecoder) -> bool:
+    """Whether the loops read all that it was given so far."""
+    return made.rows_alone == 0
+
+
+LOGICAL = [
+    ("date", "int"),
+    ("time-millis", "int"),
+    ("time-micros", "long"),
+    ("timestamp-millis", "long"),
+    ("timestamp-micros", "long"),
+    ("local-timestamp-millis", "long"),
+    ("local-timestamp-micros", "long"),
+]
+
+
+def logical(name: str) -> Any:
+    """A logical type."""
+    return {"type": dict(LOGICAL)[name], "logicalType": name}
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+MOMENT = dt.datetime(2024, 2, 29, 12, 34, 56, 123_456)
 
 
 # -- what clients write ----------------------------------------------------------------
@@ -132,7 +175,51 @@ def test_what_java_and_python_write():
          "sub": {"a": 1, "b": None}},
         {"i": 7, "s": "é\n", "d": 0.0, "ok": False, "xs": [], "sub": None},
     ]  # fmt: skip
-    assert is_parsed(made)
+    assert is_by_loops(made)
+
+
+@pytest.mark.parametrize(
+    ("type_", "tokens"),
+    [
+        ("int", ["7", "-0", "2147483647", "null"]),
+        ("long", ["9223372036854775807", "-9223372036854775807"]),
+        ("double", ["1", "-1.5e-7", "0.30000000000000004", '"NaN"', '"-Infinity"']),
+        ("float", ["3.4028235e38", "1e60", "0.1"]),
+        ("string", ['"\\u20ac \\ud83d\\ude00 \\"/\\n"', '"é"', "12.50", '""']),
+        ("bytes", ['"AP9h"', '"AP8="', '"AA=="', '""']),
+        (DECIMAL, ["1234567.89", '"-0.5"', "0", "12"]),
+        ({**DECIMAL, "precision": 38}, ["123456789012345678901234567890.12"]),
+        (logical("date"), ["19782", "[2024,2,29]", '"2024-02-29"']),
+        (
+            logical("timestamp-millis"),
+            ["1709210096123", "1709210096.123456789", "[2024,2,29,12,34]",
+             '"2024-02-29T12:34:56.1+02:00"'],
+        ),
+        (logical("time-micros"), ["1", '"12:34:56.789"', "[12,34,56,1000]"]),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, ['"B"', "1"]),
+        ({"type": "map", "values": ["null", "int"]}, ['{"a":1,"b":null,"a":2}', "{}"]),
+        (["null", "boolean", "long", "string"], ["true", "5", '"x"', "null"]),
+        (["null", "double", {"type": "array", "items": "int"}], ["1.5", "[1,2]"]),
+        (
+            {"type": "array", "items": {"type": "record", "name": "I", "fields": [
+                {"name": "a", "type": "int"},
+                {"name": "b", "type": "string", "default": "none"},
+            ]}},
+            ['[{"a":1},{"b":null,"a":2},{"c":[{"d":"}"}, 1.5e3, true],"a":3}]', "[]"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_loops_read_what_clients_write(type_: Any, tokens: list[str]):
+    """No value of them is read alone, and alone each would be the same."""
+    branches = type_ if isinstance(type_, list) else ["null", type_]
+    made, wanted = planned(info(fields(f=branches)))
+    values = as_array([f'{{"f": {token} }}' for token in tokens])
+    rows = check(made.decode(values, None), wanted, len(tokens))
+    assert made.rows_alone == 0
+    expected = check(one_by_one(made, values), wanted, len(tokens))
+    by_loops, alone = rows.column(0), expected.column(0)
+    assert by_loops.equals(alone) or shown(by_loops) == shown(alone)
+    assert by_loops.null_count == tokens.count("null")
 
 
 def test_null_empty_and_bad_between_others():
@@ -188,26 +275,6 @@ def test_nested_arrays_are_read_however_deep():
     for _ in range(7):
         type_, expected = {"type": "array", "items": type_}, [expected]
     assert one(type_, json.dumps(expected)) == [expected]
-
-
-LOGICAL = [
-    ("date", "int"),
-    ("time-millis", "int"),
-    ("time-micros", "long"),
-    ("timestamp-millis", "long"),
-    ("timestamp-micros", "long"),
-    ("local-timestamp-millis", "long"),
-    ("local-timestamp-micros", "long"),
-]
-
-
-def logical(name: str) -> Any:
-    """A logical type."""
-    return {"type": dict(LOGICAL)[name], "logicalType": name}
-
-
-DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
-MOMENT = dt.datetime(2024, 2, 29, 12, 34, 56, 123_456)
 
 
 def test_days_and_moments_of_java():
@@ -361,8 +428,7 @@ def test_texts_of_numbers_and_enums():
     assert one(uuid, '"6f1"') == ["6f1"]
 
 
-@pytest.mark.parametrize("few", [0, 64])
-def test_symbols_of_enums(few: int):
+def test_symbols_of_enums():
     """Others are bad; those that the query's schema does not have are its default."""
     old = {"type": "enum", "name": "E", "symbols": ["RED", "GREEN", "BLUE"]}
     new = old | {"symbols": ["GREEN", "RED"]}
@@ -374,14 +440,15 @@ def test_symbols_of_enums(few: int):
         (new | {"default": "RED"}, ["RED", "RED", None, None, "2", None], [2, 3]),
     ):
         made, _ = planned(*(info(fields(f=["null", one])) for one in (old, reader)))
-        made._few = few
         decoded = made.decode(values, None)
         assert decoded.columns[0].to_pylist() == expected
         assert decoded.bad == bad
         assert "is not a symbol of its enum" in decoded.reason
-        known = made.decode(as_array(['{"f":"RED"}', '{"f":null}'] * 50), None)
-        assert known.columns[0].to_pylist() == ["RED", None] * 50
-        assert made.rows_together == 100
+        alone = made.rows_alone
+        usual = ['{"f":"GREEN"}', '{"f":null}', '{"f":1}'] * 50
+        known = made.decode(as_array(usual), None)
+        assert known.columns[0].to_pylist() == ["GREEN", None, "1"] * 50
+        assert made.rows_alone == alone
 
 
 @pytest.mark.parametrize("among", [1, 100])
@@ -877,7 +944,7 @@ def test_many_values():
     expected = [None if at in (17, 20_000, 30_000) else at for at in range(count)]
     assert decoded.columns[0].to_pylist() == expected
     assert list(decoded.bad) == [17, 20_000]
-    assert made.rows_alone == 1024
+    assert made.rows_alone == 2
 
 
 # -- both ways are one -----------------------------------------------------------------
@@ -974,8 +1041,9 @@ def shown(column: pa.Array) -> str:
 
 
 def one_by_one(made: JsonDecoder, values: pa.BinaryArray) -> Decoded:
-    """Decode without Arrow's parser."""
-    alone = JsonDecoder(made._columns, made._offset, few=len(values))
+    """Decode without the loops."""
+    alone = JsonDecoder(made._columns, made._offset)
+    alone._is_compiled = False
     return alone.decode(values, None)
 
 
@@ -1016,7 +1084,7 @@ def test_ordinary_values_are_read_as_python_does(values: list[dict[str, Any]]):
         own = {name: value.get(name) for name in reading.names}
         own["l"] = 5 if own["l"] is None else own["l"]
         assert row == own
-    assert is_parsed(made) or any(it.get("l") is None for it in values)
+    assert is_by_loops(made) or any(it.get("l") is None for it in values)
 
 
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
@@ -1044,7 +1112,7 @@ def test_a_default_of_many_digits():
     assert rows == [{"f": Decimal(unscaled).scaleb(-2, Context(prec=40))}]
 
 
-# -- decimals that Arrow's parser would misread ---------------------------------------
+# -- decimals -------------------------------------------------------------------------
 
 
 def _decimal_type(precision: int, scale: int) -> dict[str, Any]:
@@ -1087,12 +1155,12 @@ def spelled_decimals(draw: st.DrawFn) -> str:
 def test_a_decimal_is_the_same_however_many_come_together(
     size: tuple[int, int], numbers: list[str]
 ):
-    """Whether Arrow reads rows together changes no value and no bad row."""
+    """Whether the loops read rows changes no value and no bad row."""
     schema = info(fields(d=_decimal_type(*size)))
     values = as_array([f'{{"d":{number}}}' for number in numbers])
     together, wanted = planned(schema)
     alone, _ = planned(schema)
-    alone._few = len(values)
+    alone._is_compiled = False
     rows, expected = together.decode(values, None), alone.decode(values, None)
     assert check(rows, wanted, len(values)).equals(check(expected, wanted, len(values)))
     assert list(rows.bad) == list(expected.bad)
@@ -1116,7 +1184,7 @@ print("alive")
 
 
 def test_huge_exponents_are_bad_rows_and_end_no_process():
-    """In a child process, which a crash of Arrow ends."""
+    """In a child process, which a crash of the loops ends."""
     result = subprocess.run(
         [sys.executable, "-c", HUGE_EXPONENTS], capture_output=True, text=True
     )
@@ -1131,7 +1199,7 @@ def test_decimals_beside_texts_with_digits_are_read_together():
         '"s":"1234e567-e89b-12d3-a456-4266141e4000 \\u00e9"}'
     )
     made.decode(as_array([value] * 100), None)
-    assert (made.rows_together, made.rows_alone) == (100, 0)
+    assert is_by_loops(made)
 
 
 def test_a_name_that_is_half_a_surrogate_pair():
