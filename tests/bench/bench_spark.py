@@ -3,11 +3,13 @@
 
 The bound is what is left when our own part costs nothing: the time to drain the topic
 and the time Spark needs for ready RecordBatches, one after the other, because broker,
-JVM and Python share the machine.
+JVM and Python share the machine. Of compressed entries the time to decompress them, and
+nothing else, comes between the two.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.compression import decompress
 from tests.bench.bench_decode import COLUMNS
 from tests.bench.cluster import Cluster, Topic, note
 from tests.bench.drain import drain
 from tests.bench.ingest import ReadyBatches
 from tests.bench.report import Case, Measure, in_turns, summed, wall
-from tests.bench.samples import NONE
+from tests.bench.samples import NONE, topic_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ONE = "drain by one"
+_UNPACK = "decompression"
 
 #: How often a row of a topic of one partition is hashed, some microseconds in all.
 _HASHES = 8
@@ -44,6 +48,7 @@ class _Size:
         to_bound: The agreed ratio to the bound.
         to_drain: The agreed ratio to the null drain of the same entries by one
             consumer.
+        to_unpacked: The agreed ratio to the bound with decompression.
     """
 
     size_bytes: int
@@ -53,14 +58,19 @@ class _Size:
     codec: int = NONE
     to_bound: float | None = None
     to_drain: float | None = None
+    to_unpacked: float | None = None
 
 
 _SIZES = (
     _Size(100, "100 B", 1, ("six columns", "value only"), to_bound=0.85),
     *(
-        _Size(size_bytes, name + of_codec, fewer, codec=codec, to_drain=0.9)
+        _Size(size_bytes, name, fewer, to_drain=0.9)
         for size_bytes, name, fewer in ((1024, "1 KiB", 5), (10240, "10 KiB", 50))
-        for of_codec, codec in (("", NONE), (" LZ4", pb.LZ4), (" ZSTD", pb.ZSTD))
+    ),
+    *(
+        _Size(size_bytes, f"{name} {of_codec}", fewer, codec=codec, to_unpacked=0.9)
+        for size_bytes, name, fewer in ((1024, "1 KiB", 5), (10240, "10 KiB", 50))
+        for of_codec, codec in (("LZ4", pb.LZ4), ("ZSTD", pb.ZSTD))
     ),
 )
 
@@ -147,6 +157,18 @@ def _cases(size: _Size, topic: Topic, seconds: dict[str, list[float]]) -> list[C
                 target=size.to_drain,
             ),
         ]
+    if _UNPACK in seconds:
+        alone = summed(seconds["drain"], seconds[_UNPACK])
+        cases += [
+            case("decompression", _UNPACK),
+            case(
+                "six columns",
+                "six columns",
+                limit="bound and decompression",
+                limit_seconds=summed(alone, seconds["ingest six columns"]),
+                target=size.to_unpacked,
+            ),
+        ]
     return cases
 
 
@@ -163,6 +185,8 @@ def _measures(
     if size.to_drain is not None:
         # As if it took one topic partition after the other.
         measures[_ONE] = lambda: drain(cluster.service_url, ranges[:1]) * len(ranges)
+    if size.to_unpacked is not None:
+        measures[_UNPACK] = wall(partial(_unpack, topic, size.codec))
     for name in size.columns:
         # Loaded anew each time: a frame keeps its plan, and planning is to be counted.
         handed = partial(ready, spark, topic, name)
@@ -170,6 +194,15 @@ def _measures(
         load = partial(read, cluster, spark, topic, name)
         measures[name] = wall(partial(to_noop, load))
     return measures
+
+
+def _unpack(topic: Topic, codec: int) -> None:
+    """Decompress as many entries as a topic partition has, of which each has a core."""
+    batches = topic_batches(topic.size_bytes, codec=codec)
+    count = topic.rows // topic.partitions // batches[0].rows
+    for batch in itertools.islice(itertools.cycle(batches), count):
+        size_bytes = batch.metadata.uncompressed_size
+        decompress(codec, batch.payload, size_bytes, size_bytes)
 
 
 def read(

@@ -21,7 +21,7 @@ from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.bench.publish import publish
-from tests.bench.samples import NONE, Batch, make_batches
+from tests.bench.samples import NONE, Batch, topic_batches
 from tests.support.reading import ranges_of
 from tests.support.session import start_spark
 
@@ -101,7 +101,7 @@ class Cluster:
             each = publish(
                 self.service_url,
                 [f"{name}-partition-{i}" for i in range(partitions)],
-                make_batches(8, size_bytes, rows=entry_rows, codec=codec),
+                topic_batches(size_bytes, entry_rows, codec),
                 rows // partitions,
             )
             self._topics[key] = Topic(name, partitions, each * partitions, size_bytes)

@@ -78,6 +78,13 @@ class Batch:
         )
 
 
+def topic_batches(
+    size_bytes: int, entry_rows: int | None = None, codec: int = NONE
+) -> list[Batch]:
+    """The batches that fill a topic in turns; see ``Cluster.topic``."""
+    return make_batches(8, size_bytes, rows=entry_rows, codec=codec)
+
+
 def make_batches(
     count: int,
     size_bytes: int,
