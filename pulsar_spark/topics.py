@@ -18,10 +18,11 @@ segments are of Pulsar 5 (PIP-460).
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 
 from pulsar_spark.errors import OptionError
 from spark_topics.text import is_unicode, shorten
@@ -95,7 +96,19 @@ class TopicName:
         Raises:
             OptionError: The text is no topic name, or names a non-persistent topic.
         """
-        scheme, name = _without_scheme(text.strip())
+        return cls._parse(text.strip())
+
+    @classmethod
+    def _parse(cls, text: str) -> TopicName:
+        """Read a name without space around it, or with space that is a part of it."""
+        base, suffix, digits = text.rpartition(PARTITION_SUFFIX)
+        # Plans read the names of many partitions of few topics.
+        if digits.isdecimal() and text.startswith(_SCHEME) and base[-1:] not in "/":
+            with contextlib.suppress(OptionError):  # which is to name the partition
+                topic = _parsed(base)
+                local_name = f"{topic.local_name}{suffix}{digits}"
+                return cls(topic.tenant, topic.namespace, local_name)
+        scheme, name = _without_scheme(text)
         most_parts = 4 if scheme == _SCHEME else 3
         parts = name.split("/", most_parts - 1) if scheme else name.split("/")
         if not scheme and len(parts) == 1:
@@ -282,7 +295,7 @@ class TopicsPattern:
                 topics never match, nor do the logs of our own sink.
         """
         try:
-            topic = TopicName.parse(full_topic_name)
+            topic = TopicName._parse(full_topic_name)
         except OptionError:
             return False
         return (
@@ -379,6 +392,11 @@ def _compile(expression: str, text: str, *, option: str) -> re.Pattern[str]:
         f"{option}: {text!r} is not a valid Python regular expression: {reason}."
         " Java's syntax differs in places."
     )
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> TopicName:
+    return TopicName._parse(text)
 
 
 def _without_scheme(name: str, *, option: str = "") -> tuple[str, str]:

@@ -6,11 +6,13 @@ In a user's own program, signals are the user's.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 #: The program that Spark runs on the driver for each source of a stream.
@@ -53,6 +55,23 @@ def python_of_sources(given: Mapping[str, str]) -> PythonOfSources:
         if given.get(name):
             return PythonOfSources(given[name], name)
     return PythonOfSources("python3", "PYSPARK_PYTHON is not set")
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Pause the collector of reference cycles, as a block or a decorator.
+
+    A plan of thousands of topic partitions makes objects by the million, which the
+    collector would look at over and over: a fifth of a plan's time at 20,000. Their
+    memory is freed all the same, since they are in no cycles.
+    """
+    is_running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_running:
+            gc.enable()
 
 
 def is_spark_worker() -> bool:

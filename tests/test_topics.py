@@ -6,9 +6,10 @@ from __future__ import annotations
 import pickle
 import random
 import re
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import OptionError
@@ -371,6 +372,8 @@ _PIECES = st.sampled_from(
 
 
 @given(st.lists(_PIECES, max_size=6).map("".join), st.from_regex(r"[abx1\n-]{0,5}"))
+@example("a", "a\r")
+@example("a", "a\n")
 def test_brokers_leave_out_no_topic_that_matches(text: str, name: str) -> None:
     """Nor any partition of it."""
     try:
@@ -487,3 +490,18 @@ def test_names_of_partitions(topic: TopicName, indices: list[int]) -> None:
     """They are those of ``partition``."""
     names = [topic.partition(index).full_name for index in indices]
     assert list(topic.partition_names(indices)) == names
+
+
+@pytest.mark.parametrize(
+    "base", ["persistent://t/n/a", "persistent://t/n/a b", "persistent://t/c/n/a"]
+)
+def test_names_of_many_partitions(base: str) -> None:
+    """Each is its topic's and a number, also where that is not a partition's."""
+    topic = TopicName.parse(base)
+    for suffix in ("-partition-0", "-partition-12", "-partition-007"):
+        name = TopicName.parse(f" {base}{suffix}\n")
+        assert name == replace(topic, local_name=topic.local_name + suffix)
+        assert name.full_name == base + suffix
+    assert TopicName.parse("persistent://t/n/-partition-3").local_name == "-partition-3"
+    with pytest.raises(OptionError, match="'persistent://t n/n/a-partition-3' is not"):
+        TopicName.parse("persistent://t n/n/a-partition-3")

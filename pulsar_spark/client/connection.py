@@ -135,33 +135,52 @@ class Pending(futures.Future[T]):
     first. It is running where the broker has taken the request, but lets it wait for
     its turn.
 
+    Args:
+        connection: The connection that is used.
+        request_id: The number of the request there.
+        reply_type: The type of the answer.
+        request: The request; None for the handshake.
+
     Attributes:
-        connection: The connection that was used.
-        name: The protocol's name of the request, for messages.
-        request_id: Its number there.
-        reply_type: What answers it.
-        subject: The topic or the namespace that it is about, "" for none.
-        attaches: The producer or consumer that the request attaches; None for neither.
+        connection, request_id, reply_type: The same.
         sent_at: When the request was sent, by the monotonic clock.
     """
 
     def __init__(
         self,
         connection: Connection,
-        name: str,
         request_id: int,
         reply_type: type[T],
-        subject: str = "",
-        attaches: Attached | None = None,
+        request: Request[Any] | None = None,
     ) -> None:
         super().__init__()
-        self.subject = subject
         self.connection = connection
-        self.name = name
         self.request_id = request_id
         self.reply_type = reply_type
-        self.attaches = attaches
+        self._request = request
         self.sent_at = time.monotonic()
+
+    def set_result(self, result: T) -> None:
+        """End with a reply, and forget the request: thousands may be under way."""
+        super().set_result(result)
+        self._request = None
+
+    # What follows is of a request without a reply.
+
+    @property
+    def name(self) -> str:
+        """Return the protocol's name of the request, for messages."""
+        return "CONNECT" if self._request is None else self._request.name
+
+    @property
+    def subject(self) -> str:
+        """Return the topic or the namespace of the request, "" for none."""
+        return "" if self._request is None else self._request.subject
+
+    @property
+    def attaches(self) -> Attached | None:
+        """Return the producer or consumer that the request attaches, None for none."""
+        return None if self._request is None else self._request.attaches
 
     def outcome(self) -> T | PulsarSparkError:
         """Return the reply or the error of a request that is done."""
@@ -248,7 +267,7 @@ class Connection:
             AuthError: The broker does not want us.
             BrokerError: It refused for another reason.
         """
-        connected = Pending(self, "CONNECT", _CONNECT, Connected)
+        connected = Pending(self, _CONNECT, Connected)
         self._requests[_CONNECT] = connected
         try:
             self._thread.start()
@@ -315,12 +334,7 @@ class Connection:
                 request_id = next(self._request_ids)
                 frames.append(request.encode(request_id))
                 pending_replies[request_id] = Pending(
-                    self,
-                    request.name,
-                    request_id,
-                    request.reply_type,
-                    request.subject,
-                    request.attaches,
+                    self, request_id, request.reply_type, request
                 )
             sent += pending_replies.values()
             with self._lock:

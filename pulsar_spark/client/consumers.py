@@ -32,6 +32,7 @@ from pulsar_spark.wire.commands import (
 )
 from pulsar_spark.wire.protocol import Delivery
 from pulsar_spark.wire.refusals import lacks_ledgers
+from spark_topics.client.retry import ASKED_TOGETHER
 
 
 class TopicConsumer:
@@ -255,18 +256,22 @@ class ConsumerSet(Generic[C]):
         meanwhile: Callable[[], None] = lambda: None,
     ) -> dict[str, ReplyT | PulsarSparkError]:
         """Do as ``step``, but return errors among the replies and drop no member."""
-        asked_topics = list(self.members) if topics is None else topics
-        asked = {
-            topic: self.members[topic]
-            for topic in asked_topics
-            if topic in self.members
-        }
-        sent = send_all(
-            {topic: member.connection for topic, member in asked.items()},
-            {topic: request(member) for topic, member in asked.items()},
-        )
-        meanwhile()
-        return gather(sent, timeout_s or self._timeout_s)
+        asked_topics = self.members if topics is None else topics
+        asked = [topic for topic in asked_topics if topic in self.members]
+        answers: dict[str, ReplyT | PulsarSparkError] = {}
+        for first in range(0, len(asked), ASKED_TOGETHER) or (0,):
+            members = {
+                topic: self.members[topic]
+                for topic in asked[first : first + ASKED_TOGETHER]
+            }
+            sent = send_all(
+                {topic: member.connection for topic, member in members.items()},
+                {topic: request(member) for topic, member in members.items()},
+            )
+            if first + ASKED_TOGETHER >= len(asked):
+                meanwhile()
+            answers |= gather(sent, timeout_s or self._timeout_s)
+        return answers
 
     def drop(self, topic: str, error: PulsarSparkError) -> None:
         """Give a member up."""

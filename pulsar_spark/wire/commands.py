@@ -13,6 +13,7 @@ Source: PulsarApi.proto, in our words in proto/pulsar_api.proto.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -254,7 +255,12 @@ def number_field(body: Any) -> str:
     Args:
         body: Of the command of either.
     """
-    fields = body.DESCRIPTOR.fields_by_name
+    return _number_field(body.DESCRIPTOR)
+
+
+@functools.cache
+def _number_field(descriptor: Any) -> str:
+    fields = descriptor.fields_by_name
     return next(name for name in _NUMBER_FIELDS if name in fields)
 
 

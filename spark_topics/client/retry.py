@@ -20,6 +20,10 @@ V = TypeVar("V")
 # what it draws is not to depend on us.
 _RANDOM = random.SystemRandom()
 
+#: Requests that are under way at once, of many: each takes some kilobytes here, and a
+#: round trip of them takes a second of the processor's time.
+ASKED_TOGETHER = 10_000
+
 #: A wait of so many seconds is told, and then again each interval.
 _LONG_S = 5.0
 _INTERVAL_S = 30.0
@@ -151,6 +155,8 @@ def ask_all(
 ) -> dict[K, V]:
     """Ask about all keys together, and repeat the keys whose error is retriable.
 
+    Of very many keys, ``ASKED_TOGETHER`` are asked about at a time.
+
     Args:
         keys: What to ask about.
         ask: Asks about some keys and returns an answer or an error for each.
@@ -163,11 +169,12 @@ def ask_all(
     pending = list(keys)
     while pending:
         failed: dict[K, TopicsError] = {}
-        for key, answer in ask(pending).items():
-            if isinstance(answer, TopicsError):
-                failed[key] = answer
-            else:
-                answers[key] = answer
+        for first in range(0, len(pending), ASKED_TOGETHER):
+            for key, answer in ask(pending[first : first + ASKED_TOGETHER]).items():
+                if isinstance(answer, TopicsError):
+                    failed[key] = answer
+                else:
+                    answers[key] = answer
         for error in failed.values():
             if not error.retriable:
                 raise error

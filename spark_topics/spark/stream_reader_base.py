@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from spark_topics.process import Termination
+from spark_topics.process import Termination, without_collector
 from spark_topics.source.source import Source
 from spark_topics.spark.plain_errors import PlainErrors
 from spark_topics.spark.reader import TaskPartition
@@ -38,11 +38,13 @@ class StreamReaderBase(PlainErrors, DataSourceStreamReader):
     # Offsets are dicts, see ``source.stream.checkpoint``; errors are those of
     # the methods of StreamPlanner that are called.
 
+    @without_collector()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query starts."""
         offset: dict[str, Any] = self._plan().initial().to_json()
         return offset
 
+    @without_collector()
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> list[InputPartition]:
@@ -51,6 +53,7 @@ class StreamReaderBase(PlainErrors, DataSourceStreamReader):
         tasks = planner.ranges(planner.offset(start), planner.offset(end))
         return [TaskPartition(task) for task in tasks]
 
+    @without_collector()
     def commit(self, end: Mapping[str, Any]) -> None:
         """Acknowledge what Spark has committed."""
         planner = self._plan()

@@ -11,6 +11,7 @@ import pyspark
 from pyspark.sql.datasource import InputPartition
 
 from spark_topics import releases
+from spark_topics.process import without_collector
 from spark_topics.source.source import Source
 from spark_topics.spark.stream_reader_base import StreamReaderBase
 
@@ -32,6 +33,7 @@ class UnlimitedStreamReader(StreamReaderBase):
         self._known: Mapping[str, Any] | None = None  # the newest offset Spark told of
         self._is_committed = True  # unless the query goes on from there
 
+    @without_collector()
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override] # 4.2 tells more
         """Return how far the next micro-batch goes: to where the topics end."""
         planner = self._plan()

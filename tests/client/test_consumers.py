@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pulsar_spark.client import consumers
 from pulsar_spark.client.consumers import (
     ConsumerSet,
     TopicConsumer,
@@ -140,6 +141,30 @@ def test_all_are_asked_before_any_answer_is_needed(
     assert error.retriable
     impatient.close()
     assert scripted.deepest["SUBSCRIBE"] == scripted.deepest["LOOKUP"] == 3
+
+
+def test_many_are_asked_some_at_a_time(
+    scripted: ScriptedBroker, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each gets its reply, and the other work comes when all have been sent."""
+    monkeypatch.setattr(consumers, "ASKED_TOGETHER", 2)
+    group.connect(TOPICS)
+    assert sorted(group.step(subscribe)) == TOPICS
+    built: list[str] = []
+    others: list[list[str]] = []
+
+    def counted(
+        consumer: TopicConsumer,
+    ) -> Request[pb.CommandGetLastMessageIdResponse]:
+        built.append(consumer.topic)
+        return consumer.get_last()
+
+    replies = group.ask(counted, meanwhile=lambda: others.append(list(built)))
+    assert sorted(replies) == TOPICS
+    assert not any(isinstance(reply, Exception) for reply in replies.values())
+    assert others == [built]
+    assert group.ask(counted, [], meanwhile=lambda: others.append([])) == {}
+    assert others == [built, []]
 
 
 def test_a_late_subscribe_is_closed(scripted: ScriptedBroker, impatient: Group) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -12,7 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_topics.process import Termination, only_ends_micro_batches
+from spark_topics.process import (
+    Termination,
+    only_ends_micro_batches,
+    without_collector,
+)
 
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 ENDS = "pyspark.sql.worker.python_streaming_sink_runner"
@@ -83,6 +88,27 @@ def test_other_threads_cannot_set_handlers(
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_collector_is_paused() -> None:
+    """Within a block alone, however it ends, and not started where it was off."""
+
+    @without_collector()
+    def fail() -> None:
+        assert not gc.isenabled()
+        raise KeyError("planning")
+
+    assert gc.isenabled()
+    with pytest.raises(KeyError, match="planning"):
+        fail()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with without_collector():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from spark_topics.client import retry as retries
 from spark_topics.client.retry import LongWait, Retry, ask_all
 from spark_topics.errors import TopicsError, TransportError
 from tests.support.fixtures import Clock
@@ -106,6 +107,23 @@ def test_only_what_failed_is_asked_again(clock: Clock) -> None:
 
     assert ask_all("abc", ask, retry()) == {"a": 1, "b": 3, "c": 3}
     assert rounds == [["a", "b", "c"], ["b", "c"], ["b", "c"]]
+
+
+def test_many_are_asked_about_some_at_a_time(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them in each round, before any is repeated."""
+    monkeypatch.setattr(retries, "ASKED_TOGETHER", 2)
+    asked = []
+
+    def ask(keys: list[str]) -> dict[str, int | TopicsError]:
+        asked.append(keys)
+        is_first = len(asked) <= 3
+        return {key: BUSY if key in "be" and is_first else ord(key) for key in keys}
+
+    assert ask_all("abcde", ask, retry()) == {key: ord(key) for key in "abcde"}
+    assert asked == [["a", "b"], ["c", "d"], ["e"], ["b", "e"]]
+    assert len(clock.pauses) == 1
 
 
 def test_any_answer_brings_back_the_patience(clock: Clock) -> None:
