@@ -20,6 +20,7 @@ from typing import Any
 from unittest import mock
 
 from pulsar_spark.client.connection import Connection, Pending
+from pulsar_spark.wire.protocol import Connected
 
 
 class RoundTrips:
@@ -70,11 +71,13 @@ class RoundTrips:
     def _sees(self, depth: int) -> None:
         self._seen.depth = max(self._here, depth)
 
-    def _asks(self, pending: Any, connection: Connection, name: str, *_: Any) -> None:
+    def _asks(
+        self, pending: Any, connection: Connection, _: int, reply_type: type, *__: Any
+    ) -> None:
         # Whoever opened a connection, nothing goes there before the handshake is over.
         handshake = self._handshakes.get(connection, 0)
         pending.depth = max(self._here, self._came, handshake) + 1
-        if name == "CONNECT":
+        if reply_type is Connected:
             self._handshakes[connection] = pending.depth
 
     def _is_answered(self, pending: Any, *_: Any) -> None:
