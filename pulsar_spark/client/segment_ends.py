@@ -58,7 +58,7 @@ class _Bounds(NamedTuple):
     """Bounds of the end of a segment.
 
     Attributes:
-        readable: The last entry that is known to be readable.
+        readable: The last entry that is known to be readable, or passed over.
         stored: The last one that may be.
     """
 
@@ -104,11 +104,15 @@ def readable_ends(
             readable = max([*places, bounds[name].readable])
             if readable > bounds[name].readable:
                 ends[name] = MessageId(*readable)
-            held = [place for place in tried[name] if place > readable]
-            if held and held[0] > (readable[0], readable[1] + 1):
+            known = readable
+            if not places and tried[name][0] == bounds[name].places()[0]:
+                # Nothing behind `readable` is: what is left is how far that is known.
+                known = max(readable, passed.get(name, _NOTHING))
+            held = [place for place in tried[name] if place > known]
+            if held and held[0] > (known[0], known[1] + 1):
                 ledger_id, entry_id = held[0]
                 if entry_id > 0:  # earlier ledgers are read by later looks
-                    narrowed[name] = _Bounds(readable, (ledger_id, entry_id - 1))
+                    narrowed[name] = _Bounds(known, (ledger_id, entry_id - 1))
         bounds = narrowed
     for name, place in passed.items():
         last = ends[name]

@@ -70,6 +70,16 @@ def test_the_end_to_the_entry(
     assert ends == {segment: place(end)}
 
 
+def test_aborted_entries_between_those_that_are_tried(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Of 18 entries 16 are tried: the second is passed over, but not tried at first."""
+    scripted.transactions = {OPEN: [SEGMENT]}
+    scripted.aborted = {ABORTED}
+    scripted.add_topic(SEGMENT, [entry(kind) for kind in "aao" + 15 * "a"])
+    assert readable_ends(pool, {SEGMENT: None}) == {SEGMENT: place(1)}
+
+
 def test_what_cannot_be_asked(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """It keeps what was said."""
     said = {SEGMENT: MessageId(LEDGER, 3)}
