@@ -1195,13 +1195,14 @@ def _whole(source: avro.Source, offset: int) -> int:
         return 0
     if count > 1 and source.data[first] == json_text.ZERO:
         return 0
-    if count > _MAX_DIGITS or value > _MAX_INT64:
+    if count > _MAX_DIGITS or value > _MAX_INT64 + is_negative:
         return 0
     if byte == json_text.POINT or byte | 0x20 == json_text.LOWER_E:
         return 0
     source.next = offset
-    number = value  # with a sign, in C
-    return -number if is_negative else number
+    # In C the difference has no sign, and the lowest number no positive counterpart.
+    number = 0 - value if is_negative else value
+    return number  # noqa: RET504 - with a sign
 
 
 def _digits(source: avro.Source, offset: int, count: int) -> int:
