@@ -100,7 +100,7 @@ class TopicName:
 
     @classmethod
     def _parse(cls, text: str) -> TopicName:
-        """Read a name without space around it, or with space that is a part of it."""
+        """Read a name, in which space at either end counts."""
         base, suffix, digits = text.rpartition(PARTITION_SUFFIX)
         # Plans read the names of many partitions of few topics.
         if digits.isdecimal() and text.startswith(_SCHEME) and base[-1:] not in "/":

@@ -243,6 +243,8 @@ cdef unsigned int _byte(avro.Source source, Py_ssize_t offset) except? 0
 @cython.locals(byte=cython.uint)
 cdef Py_ssize_t _next(avro.Source source, Py_ssize_t offset) except? -1
 
+cdef Py_ssize_t _behind_colon(avro.Source source, Py_ssize_t offset) except? -1
+
 @cython.locals(end=Py_ssize_t)
 cdef Py_ssize_t _read_or_null(
     avro.Reader reader, avro.Reader absent, avro.Source source, Py_ssize_t offset

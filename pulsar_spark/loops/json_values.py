@@ -155,10 +155,9 @@ class ReadObject(avro.Reader):
             if end < 0:
                 return _UNUSUAL
             number = self._field(source, offset + 1, end - 1, expected)
-            offset = _next(source, end)
-            if _byte(source, offset) != json_text.COLON:
+            offset = _behind_colon(source, end)
+            if offset < 0:
                 return _UNUSUAL
-            offset = _next(source, offset + 1)
             if number < 0:
                 offset = _skip(source, offset, 0)
             else:
@@ -304,10 +303,9 @@ class ReadMap(avro.Reader):
             offset = _text(self._keys, source, offset)
             if offset < 0:
                 return _UNUSUAL
-            offset = _next(source, offset)
-            if _byte(source, offset) != json_text.COLON:
+            offset = _behind_colon(source, offset)
+            if offset < 0:
                 return _UNUSUAL
-            offset = _next(source, offset + 1)
             offset = _read_or_null(self._reader, self._absent, source, offset)
             if offset < 0:
                 return _UNUSUAL
@@ -959,6 +957,14 @@ def _next(source: avro.Source, offset: int) -> int:
     return offset
 
 
+def _behind_colon(source: avro.Source, offset: int) -> int:
+    """Return the place of the token behind a name's colon; UNUSUAL without a colon."""
+    offset = _next(source, offset)
+    if _byte(source, offset) != json_text.COLON:
+        return _UNUSUAL
+    return _next(source, offset + 1)
+
+
 def _read_or_null(
     reader: avro.Reader, absent: avro.Reader, source: avro.Source, offset: int
 ) -> int:
@@ -1268,10 +1274,7 @@ def _skip_name(source: avro.Source, offset: int) -> int:
     offset = _skip_text(source, offset)
     if offset < 0:
         return _UNUSUAL
-    offset = _next(source, offset)
-    if _byte(source, offset) != json_text.COLON:
-        return _UNUSUAL
-    return _next(source, offset + 1)
+    return _behind_colon(source, offset)
 
 
 def _skip_number(source: avro.Source, offset: int) -> int:
