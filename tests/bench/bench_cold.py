@@ -69,7 +69,7 @@ def _first_rows(cluster: Cluster, topic: Topic, repeats: int) -> list[Case]:
 
 def _job_seconds(*arguments: str) -> float:
     began = time.monotonic()
-    return json.loads(_last_line(cold_job.__name__, *arguments)) - began
+    return float(_last_line(cold_job.__name__, *arguments)) - began
 
 
 def cold_read(cluster: Cluster, topic: Topic) -> tuple[float, float]:

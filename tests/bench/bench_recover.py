@@ -13,10 +13,10 @@ from collections.abc import Iterable
 
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink.commit_log import Began, Opened, Record, dump_record
 from pulsar_spark.sink.exactly_once import CommitProtocol
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.outgoing import EntryEncoder
 from tests.bench.bench_sink import new_topic
 from tests.bench.cluster import Cluster, note
 from tests.bench.publish import client_options
@@ -39,7 +39,7 @@ def run(cluster: Cluster, batches: int, attempts: int, repeats: int) -> list[Cas
             protocol.recover()  # from here on it is kept
             note(f"{batches} micro-batches without rows, {attempts} failed attempts")
             idle = (Began(str(number)) for number in range(batches))
-            failed = (Opened(0, 0, (0, _NEVER_BEGUN + n)) for n in range(attempts))
+            failed = (Opened(0, 0, TxnId(0, _NEVER_BEGUN + n)) for n in range(attempts))
             _fill(pool, log, idle)
             _fill(pool, log, failed)
             protocol.recover()
@@ -62,11 +62,7 @@ def _fill(pool: ConnectionPool, log: str, records: Iterable[Record]) -> None:
     try:
         producers.open([log])
         producer = producers.get(log)
-        encoder = EntryEncoder(
-            producer.producer_id,
-            producer.registration.name,
-            producer.max_message_size_bytes,
-        )
+        encoder = producer.encoder()
         first = producer.registration.last_sequence_id + 1
         for number, record in enumerate(records, first):
             now_ms = time.time_ns() // 1_000_000

@@ -103,7 +103,7 @@ def _cases(
         key: str,
         limit: str = "",
         of: list[float] | None = None,
-        **more: float,
+        target: float | None = None,
     ) -> Case:
         topic = topics.get(key, topics[""])
         return Case(
@@ -114,7 +114,7 @@ def _cases(
             seconds[key],
             limit,
             of,
-            **more,
+            target,
         )
 
     limit, of = "bound", summed(seconds["drain"], seconds["ingest"])

@@ -181,7 +181,8 @@ def _available_now(
             progress = query.recentProgress
         assert sum(batch["numInputRows"] for batch in progress) == topic.rows
         parts = progress[0]["durationMs"]
-        seconds = sum(one["durationMs"]["triggerExecution"] for one in progress) / 1e3
+        took_ms = [batch["durationMs"]["triggerExecution"] for batch in progress]
+        seconds = float(sum(took_ms)) / 1e3
         note(f"{topic.partitions} partitions: {seconds:.1f} s, of that in ms {parts}")
         return seconds
 
