@@ -155,7 +155,7 @@ class ConsumerSet(Generic[C]):
         }
         unknown = [topic for topic in distinct if topic not in connections]
         if unknown:
-            connections |= self._pool.get_all(self._lookup.brokers(unknown))
+            connections |= self._pool.get_all(self._lookup.likely_brokers(unknown))
         for name, topic in topics.items():
             connection = connections[topic]
             if isinstance(connection, Connection):
@@ -270,7 +270,13 @@ class ConsumerSet(Generic[C]):
             )
             if first + ASKED_TOGETHER >= len(asked):
                 meanwhile()
-            answers |= gather(sent, timeout_s or self._timeout_s)
+            replies = gather(sent, timeout_s or self._timeout_s)
+            self._pool.forget_brokers(
+                members[topic].topic
+                for topic, reply in replies.items()
+                if isinstance(reply, PulsarSparkError)
+            )
+            answers |= replies
         return answers
 
     def drop(self, topic: str, error: PulsarSparkError) -> None:

@@ -286,6 +286,22 @@ class TopicLookup:
         )
         return addresses
 
+    def likely_brokers(
+        self, topic_partitions: Iterable[str]
+    ) -> dict[str, BrokerAddress | PulsarSparkError]:
+        """Do as `brokers`, but ask of no topic partition whose broker is remembered.
+
+        Only for requests that brokers refuse where they do not serve the topic
+        partition. After a refusal, call `ConnectionPool.forget_brokers`.
+
+        Args:
+            topic_partitions: Full names.
+        """
+        names = list(topic_partitions)
+        likely = self._pool.likely_brokers(names)
+        unknown = [name for name in names if name not in likely]
+        return {**likely, **(self.brokers(unknown) if unknown else {})}
+
     def _brokers(
         self, asking: dict[str, _Question], opened: set[BrokerAddress]
     ) -> dict[str, BrokerAddress | PulsarSparkError]:

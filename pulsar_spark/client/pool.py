@@ -193,9 +193,45 @@ class ConnectionPool:
             if len(self._brokers) > _REMEMBERED:
                 self._brokers = dict(found)
 
+    def suggest_brokers(self, brokers: Mapping[str, BrokerAddress]) -> None:
+        """Note who served some topic partitions, as another process has found out.
+
+        What this process has found out itself counts more.
+        """
+        with self._lock:
+            self._brokers = {**brokers, **self._brokers}
+
+    def forget_brokers(self, topic_partitions: Iterable[str]) -> None:
+        """Note that topic partitions are to be looked up before they are used."""
+        with self._lock:
+            for name in topic_partitions:
+                self._brokers.pop(name, None)
+
     def last_broker(self, topic_partition: str) -> BrokerAddress | None:
         """Return the broker of the last lookup, None before any lookup."""
         return self._brokers.get(topic_partition)
+
+    def likely_brokers(
+        self, topic_partitions: Iterable[str]
+    ) -> dict[str, BrokerAddress]:
+        """Return the brokers that topic partitions most likely still have.
+
+        That is the broker of the last lookup. A broker whose connection broke, or could
+        not be opened, is left out.
+        """
+        with self._lock:
+            broken = {
+                address
+                for address, slot in self._slots.items()
+                if slot.connection is not None and not slot.connection.is_open
+            }
+            return {
+                name: broker
+                for name in topic_partitions
+                if (broker := self._brokers.get(name)) is not None
+                and broker not in broken
+                and broker not in self._unreachable
+            }
 
     def learn(self, topic: str, learnt: Learnt) -> None:
         """Note the facts a consumer learnt of a topic, for later consumers."""

@@ -29,6 +29,7 @@ import random
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pulsar_spark.client.connection import Connection
@@ -113,6 +114,16 @@ class _Coordinator(NamedTuple):
 
 def _coordinator(txn: TxnId) -> _Coordinator:
     return _Coordinator(txn.most, txn.is_scalable)
+
+
+def coordinator_topics(count: int) -> list[str]:
+    """Return the topic partitions whose brokers have the coordinators of a cluster."""
+    topic = TopicName.parse(COORDINATORS)
+    return [topic.partition(number).full_name for number in range(count)]
+
+
+def _topic(coordinator: _Coordinator) -> str:
+    return TopicName.parse(COORDINATORS).partition(coordinator.number).full_name
 
 
 @dataclass
@@ -316,14 +327,17 @@ class TransactionClient:
     def require(self) -> None:
         """Make sure that the cluster has transactions.
 
+        The pool remembers the brokers of all coordinators from then on: they are looked
+        up together with that of the coordinator that is asked.
+
         Raises:
             TransactionsOffError: It has none.
             PulsarSparkError: No coordinator answers.
         """
-        coordinator = _Coordinator(
-            self._any(self.count(), near=True), self._is_scalable
-        )
-        ask_all([coordinator], self._connect, self._retry())
+        count = self.count()
+        coordinator = _Coordinator(self._any(count, near=True), self._is_scalable)
+        ask = partial(self._connect, located=coordinator_topics(count))
+        ask_all([coordinator], ask, self._retry())
 
     def connect(self, txns: Iterable[TxnId]) -> None:
         """Connect to the coordinators of transactions, all at once, before they matter.
@@ -376,24 +390,30 @@ class TransactionClient:
         )
         for key, answer in answers.items():
             if isinstance(answer, BrokerError) and answer.retriable:
-                self._known.connected.pop(requests[key][0], None)  # it may have moved
+                asked = requests[key][0]
+                self._known.connected.pop(asked, None)  # it may have moved
+                self._pool.forget_brokers([_topic(asked)])
         return answers
 
     def _connect(
-        self, coordinators: Iterable[_Coordinator]
+        self, coordinators: Iterable[_Coordinator], *, located: Iterable[str] = ()
     ) -> dict[_Coordinator, Connection | PulsarSparkError]:
-        """Return connections to the brokers of coordinators, which get loaded."""
+        """Return connections to the brokers of coordinators, which get loaded.
+
+        Args:
+            coordinators: The coordinators.
+            located: Topic partitions to look up as well, if any is looked up.
+        """
         connections: dict[_Coordinator, Connection | PulsarSparkError] = {}
         topics: dict[_Coordinator, str] = {}
         for coordinator in coordinators:
             if self._is_connected(coordinator):
                 connections[coordinator] = self._known.connected[coordinator]
             else:
-                name = TopicName.parse(COORDINATORS).partition(coordinator.number)
-                topics[coordinator] = name.full_name
+                topics[coordinator] = _topic(coordinator)
         if not topics:
             return connections
-        brokers = self._lookup.brokers(set(topics.values()))
+        brokers = self._lookup.likely_brokers({*topics.values(), *located})
         opened = self._pool.get_all({c: brokers[name] for c, name in topics.items()})
         replies = fan_out(
             opened,
@@ -407,6 +427,8 @@ class TransactionClient:
         )
         for coordinator, reply in replies.items():
             connection = opened[coordinator]
+            if isinstance(reply, PulsarSparkError):
+                self._pool.forget_brokers([topics[coordinator]])
             if isinstance(reply, BrokerError) and reply.code == "NotAllowedError":
                 connections[coordinator] = _transactions_off(
                     reply.message, is_scalable=coordinator.is_scalable

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.client.pool import ConnectionPool, shared_pool
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool, shared_pool
 from pulsar_spark.client.requests import together
-from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.client.transactions import TransactionClient, coordinator_topics
 from pulsar_spark.columns import TOPIC, VALUE
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
 from pulsar_spark.errors import (
@@ -93,6 +93,8 @@ class BaseWrite:
         self._probe_name = f"{options.idempotence_id or 'spark-pulsar'}-probe"
         self._targets: dict[TopicName, list[str]] = {}
         self._coordinators = 0
+        # Of topic partitions and coordinators, as the driver found them.
+        self._brokers: dict[str, BrokerAddress] = {}
         # Topic partitions of the time before a migration, sealed segments now.
         self._migrated: list[str] = []
         # Also where a scalable topic has it written in transactions.
@@ -144,7 +146,21 @@ class BaseWrite:
 
     @property
     def _pool(self) -> ConnectionPool:
-        return shared_pool(self._options.client)
+        """Return the connections of this process, which know the driver's brokers."""
+        pool = shared_pool(self._options.client)
+        if self._brokers:
+            pool.suggest_brokers(self._brokers)
+        return pool
+
+    def _note_brokers(self, *further: str) -> None:
+        """Keep the brokers that tasks and the commit need not look up again.
+
+        Args:
+            further: Topic partitions, apart from the coordinators' and the topic's.
+        """
+        names = [*coordinator_topics(self._coordinators), *further]
+        names += chain.from_iterable(self._targets.values())
+        self._brokers = self._pool.likely_brokers(names)
 
     @property
     def _is_scalable(self) -> bool:

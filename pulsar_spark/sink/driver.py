@@ -56,6 +56,7 @@ class BatchWrite(LoggedWrite):
             self._recover()
         elif self._is_transactional:
             self._prepare_for_transactions()
+        self._note_brokers(*self._topics_of_log)
 
     def commit(self, results: Sequence[TaskResult]) -> None:
         """Make what was written visible. On the driver.
@@ -157,6 +158,7 @@ class StreamWrite(LoggedWrite):
         """
         if self._has_log and self._progress is None:
             together(self._recover, self._prepare_topics)
+            self._note_brokers(*self._topics_of_log)
 
     def _prepare_topics(self) -> None:
         self._prepare_for_transactions(markers_topic(self._log_topic))

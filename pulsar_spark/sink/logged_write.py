@@ -230,6 +230,12 @@ class LoggedWrite(BaseWrite):
         )
 
     @property
+    def _topics_of_log(self) -> list[str]:
+        """Return the log of commits and its markers; none where there is no log."""
+        log = self._log_topic if self._has_log else ""
+        return [log, markers_topic(log)] if log else []
+
+    @property
     def _log_id(self) -> str:
         """Return the id that the log is found by."""
         return self._options.idempotence_id or self._options.checkpoint_id or ""

@@ -15,6 +15,9 @@ from tests.bench.cluster import Cluster, Topic, spark_session
 from tests.bench.delayed_link import DelayedLink
 from tests.bench.report import Case, Measure, in_turns, wall
 
+#: 4.0.7 stores the entries of transactions in a topic partition one after the other.
+_RELEASE = "4.2.4"
+
 #: Milliseconds each way, and what of loopback's speed is to be reached: read, written.
 DELAYS = {1: (0.95, 0.95), 10: (0.9, 0.85), 50: (0.7, None)}
 
@@ -33,7 +36,9 @@ def run(rows: int, repeats: int) -> list[Case]:
     link = DelayedLink()
     with (
         link,
-        EmbeddedBroker(link=link, is_short_lived=False, log_level="warn") as broker,
+        EmbeddedBroker(
+            version=_RELEASE, link=link, is_short_lived=False, log_level="warn"
+        ) as broker,
         spark_session() as spark,
     ):
         namespace = f"public/far-{uuid.uuid4().hex[:8]}"

@@ -17,15 +17,22 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from pulsar_spark.arrow.schema import arrow_schema
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.transactions import COORDINATORS
+from pulsar_spark.client.transactions import COORDINATORS, coordinator_topics
 from pulsar_spark.errors import AskAgainError, PulsarSparkError
-from pulsar_spark.options import parse_read_options
+from pulsar_spark.options import parse_read_options, parse_write_options
+from pulsar_spark.sink.driver import BatchWrite
+from pulsar_spark.source.pulsar_source import PulsarSource
 from pulsar_spark.testing.admin import AdminError
 from pulsar_spark.testing.processes import free_ports
+from spark_topics.sink.write import Task
+from spark_topics.spark.stream_reader import StreamReader
 from tests.support import official
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.link_proxy import LinkProxy
@@ -275,6 +282,17 @@ def pool(url: str, redirects: str = "20", **further: str) -> ConnectionPool:
     )
 
 
+#: As many runs of rows as there are partitions, so that each gets some.
+ROWS = pa.record_batch({"value": [b"%d" % number for number in range(3000)]})
+
+
+def move_all(cluster: BrokerCluster, topic: str) -> None:
+    """Has other brokers serve each partition, and each coordinator."""
+    names = [*parts(topic), *coordinator_topics(PARTS)]
+    for name in names:
+        cluster.move(name, cluster.others(name)[0])
+
+
 class TestTopicsThatMove:
     def test_a_batch_is_written_and_read(
         self, cluster: BrokerCluster, namespace: str, spark: SparkSession
@@ -296,6 +314,68 @@ class TestTopicsThatMove:
                 assert rows == Counter(range(turn * 20_000))
                 if moves() >= 4:
                     break
+
+    @pytest.mark.parametrize(
+        "guarantee", ["at-least-once", "idempotent", "exactly-once"]
+    )
+    def test_between_the_steps_of_writes(
+        self, cluster: BrokerCluster, namespace: str, guarantee: str
+    ) -> None:
+        """What a process remembers, or the driver hands over, is never true.
+
+        A broker that does not serve a topic any more refuses, and is not asked again.
+        """
+        topic = topic_on_all(cluster, namespace)
+        given = {"service.url": cluster.service_url, "topic": topic, **QUICK}
+        given |= {"deliveryGuarantee": guarantee}
+        for turn in range(2):
+            if guarantee == "idempotent":
+                given["idempotenceId"] = f"{namespace[7:]}-{turn}"
+            options = parse_write_options(given, streaming=False)
+            write_ = BatchWrite(options, columns=ROWS.schema)
+            write_.prepare()
+            move_all(cluster, topic)
+            result = write_.run(Task(0), iter([ROWS]))
+            move_all(cluster, topic)
+            write_.commit([result])
+            assert in_topic(cluster, topic) == Counter(
+                dict.fromkeys(ROWS["value"].to_pylist(), turn + 1)
+            )
+
+    def test_between_the_steps_of_reads(
+        self, cluster: BrokerCluster, namespace: str
+    ) -> None:
+        """The same for plans of a batch and of micro-batches."""
+        topic = topic_on_all(cluster, namespace)
+        for part in parts(topic):
+            official.produce(cluster.running[0].service_url, part, [b"a", b"b"])
+        given = {"service.url": cluster.service_url, "topic": topic, **QUICK}
+        columns = arrow_schema(("value",))
+        source = PulsarSource(parse_read_options(given), columns)
+        move_all(cluster, topic)
+        tasks = source.plan()
+        move_all(cluster, topic)
+        batches = [
+            batch
+            for task in tasks
+            for batch in source.read(task, columns, streaming=False)
+        ]
+        assert sum(map(len, batches)) == 2 * PARTS
+        given["startingOffsets"] = "earliest"
+        options = parse_read_options(given, streaming=True)
+        reader = StreamReader(PulsarSource(options, columns), columns)
+        try:
+            start = reader.initialOffset()
+            move_all(cluster, topic)
+            end = reader.latestOffset(start, ReadAllAvailable())
+            move_all(cluster, topic)
+            streamed = reader.partitions(start, end)
+            assert len(streamed) == PARTS
+            reader.commit(end)
+            move_all(cluster, topic)
+            assert reader.latestOffset(end, ReadAllAvailable()) == end
+        finally:
+            reader.stop()
 
 
 @pytest.mark.soak

@@ -100,6 +100,20 @@ def test_a_failing_member_does_not_disturb_the_others(
     group.close()
 
 
+def test_brokers_are_remembered(
+    scripted: ScriptedBroker, pool: ConnectionPool, group: Group
+) -> None:
+    """Until one of them refuses: then its topic partition is looked up again."""
+    lookups = []
+    for refused in (0, 1, 0):
+        scripted.script("SUBSCRIBE", *[refuse("ServiceNotReady")] * refused)
+        with ConsumerSet(pool, TopicConsumer) as consumers:
+            consumers.connect(TOPICS)
+            assert len(consumers.step(subscribe)) == len(TOPICS) - refused
+        lookups.append([body.topic for body in scripted.bodies["LOOKUP"]])
+    assert lookups == [TOPICS, TOPICS, [*TOPICS, TOPICS[0]]]
+
+
 def test_errors_can_be_had_without_dropping_out(
     scripted: ScriptedBroker, group: Group
 ) -> None:

@@ -602,3 +602,21 @@ class Box:
 
     def closed(self, error: PulsarSparkError | None) -> None:
         """It ends with its connection."""
+
+
+def test_brokers_that_most_likely_still_serve(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Those of the last lookups, but for brokers that are known to be away."""
+    here, nobody = BrokerAddress(scripted.address), BrokerAddress(closed_port())
+    pool.remember_brokers({"a": here, "b": here})
+    pool.suggest_brokers({"a": nobody, "c": nobody})
+    assert pool.likely_brokers("abcd") == {"a": here, "b": here, "c": nobody}
+    pool.forget_brokers(["b", "d"])
+    with pytest.raises(TransportError):
+        pool.get(nobody)
+    assert pool.likely_brokers("abcd") == {"a": here}
+    pool.get(here).close()
+    assert pool.likely_brokers("abcd") == {}
+    pool.get(here)
+    assert pool.likely_brokers("abcd") == {"a": here}

@@ -117,13 +117,18 @@ class Attacher:
         in the meantime, can queue up again.
         """
         by_topic = {producer.topic: producer for producer in producers}
+        early, sent = self._send_early(by_topic)
         connections = self._pool.get_all(self._brokers(by_topic))
+        for topic in [topic for topic in sent if connections[topic] != early[topic]]:
+            del sent[topic]
+            self._take_back(by_topic[topic], early[topic])
         requests = {
             topic: self._request(by_topic[topic], connection)
             for topic, connection in connections.items()
-            if isinstance(connection, Connection)
+            if topic not in sent and isinstance(connection, Connection)
         }
-        sent = send_all(connections, requests)
+        others = {topic: connections[topic] for topic in by_topic if topic not in sent}
+        sent |= send_all(others, requests)
         answers = gather(sent, self._options.operation_timeout_s)
         until = time.monotonic() + self._patience.place_s
         while queued := [topic for topic in sent if _is_queued(sent[topic])]:
@@ -150,6 +155,43 @@ class Attacher:
             topic: None if topic in sealed else answer
             for topic, answer in answers.items()
         }
+
+    def _send_early(
+        self, producers: Mapping[str, TopicProducer]
+    ) -> tuple[
+        dict[str, Connection],
+        dict[str, Pending[pb.CommandProducerSuccess] | PulsarSparkError],
+    ]:
+        """Send PRODUCER to the brokers that most likely still serve topic partitions.
+
+        The topic partitions have to be looked up all the same: brokers (4.0.7, 4.2.4)
+        leave PRODUCER unanswered where they do not serve the topic any more.
+
+        Returns:
+            The connections, and the replies to come, by topic.
+        """
+        new = [
+            topic
+            for topic, producer in producers.items()
+            if producer.connection is None and topic not in self._migrated
+        ]
+        opened = self._pool.get_all(self._pool.likely_brokers(new))
+        connections = {
+            topic: connection
+            for topic, connection in opened.items()
+            if isinstance(connection, Connection)
+        }
+        requests = {
+            topic: self._request(producers[topic], connection)
+            for topic, connection in connections.items()
+        }
+        return connections, send_all(connections, requests)
+
+    def _take_back(self, producer: TopicProducer, connection: Connection) -> None:
+        """Give up an attachment, without regard to what the broker says of it."""
+        connection.tell(commands.close_producer(producer.producer_id))
+        connection.detach_producer(producer.producer_id)
+        producer.not_attached()
 
     def _brokers(
         self, topics: Collection[str]

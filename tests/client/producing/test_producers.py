@@ -542,6 +542,58 @@ class TestRefusals:
         assert producers.reconnects == 1
 
 
+class TestRememberedBrokers:
+    def test_no_lookup_is_waited_for(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """PRODUCER goes to the broker of the last lookup, beside another lookup."""
+        with Producers(pool, ProducerSettings()) as producers:
+            producers.open([TOPIC])
+        answer = threading.Event()
+        scripted.script("LOOKUP", late(answer))
+        with (
+            ThreadPoolExecutor(1) as executor,
+            Producers(pool, ProducerSettings()) as producers,
+        ):
+            opened = executor.submit(producers.open, [TOPIC])
+            wait_until(lambda: scripted.requests["PRODUCER"] == 2)
+            answer.set()
+            opened.result(60)
+            store(producers, b"a")
+        assert values(scripted) == [b"a"]
+        assert (scripted.requests["LOOKUP"], scripted.requests["PRODUCER"]) == (2, 2)
+
+    @pytest.mark.parametrize("action", [silence, refuse("ServiceNotReady"), usual])
+    def test_a_topic_that_moved_meanwhile(
+        self, scripted: ScriptedBroker, pool: ConnectionPool, action: Action
+    ) -> None:
+        """Whatever the old broker answers, nothing waits for that."""
+        with Producers(pool, ProducerSettings()) as producers:
+            producers.open([TOPIC])
+        with ScriptedBroker() as other:
+            scripted.script("PRODUCER", action)
+            scripted.script("LOOKUP", redirect(other.url))
+            with Producers(pool, ProducerSettings()) as producers:
+                producers.open([TOPIC])
+                store(producers, b"a")
+            assert values(other) == [b"a"]
+            assert values(scripted) == []
+            wait_until(lambda: scripted.requests["CLOSE_PRODUCER"] == 2)
+            pool.close()
+
+    def test_a_lookup_that_fails(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """It is asked again."""
+        with Producers(pool, ProducerSettings()) as producers:
+            producers.open([TOPIC])
+        scripted.script("LOOKUP", refuse("TooManyRequests"))
+        with Producers(pool, ProducerSettings()) as producers:
+            producers.open([TOPIC])
+            store(producers, b"a")
+        assert values(scripted) == [b"a"]
+
+
 class TestReattaching:
     @pytest.mark.parametrize(
         "fault", [let_go, cut, usual_then_cut, deaf(unheard)], ids=lambda f: f.__name__
