@@ -101,9 +101,29 @@ def gather(
     return answers
 
 
+def unanswered(
+    sent: Mapping[K, Pending[Any] | PulsarSparkError], timeout_s: float
+) -> list[K]:
+    """Wait for replies, and return the requests that brokers say nothing about.
+
+    Args:
+        sent: As for `gather`.
+        timeout_s: As for `gather`.
+    """
+    pending = {key: reply for key, reply in sent.items() if isinstance(reply, Pending)}
+    _await_all(pending.values(), timeout_s)
+    return [
+        key
+        for key, reply in pending.items()
+        if not reply.done() and not reply.running()
+    ]
+
+
 def _await_all(futures: Iterable[Future[Any]], timeout_s: float) -> None:
     """Wait until all are done, or none became so for ``timeout_s``."""
     futures = list(futures)
+    if not futures:
+        return
     step_s = timeout_s / _STEPS
     # The last reply most often comes last, and a wait for one is cheaper than for all.
     wait(futures[-1:], step_s)

@@ -27,7 +27,8 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.transactions import COORDINATORS, coordinator_topics
 from pulsar_spark.errors import AskAgainError, PulsarSparkError
 from pulsar_spark.options import parse_read_options, parse_write_options
-from pulsar_spark.sink.driver import BatchWrite
+from pulsar_spark.sink.driver import BatchWrite, StreamWrite
+from pulsar_spark.sink.exactly_once import markers_topic
 from pulsar_spark.source.pulsar_source import PulsarSource
 from pulsar_spark.testing.admin import AdminError
 from pulsar_spark.testing.processes import free_ports
@@ -286,9 +287,9 @@ def pool(url: str, redirects: str = "20", **further: str) -> ConnectionPool:
 ROWS = pa.record_batch({"value": [b"%d" % number for number in range(3000)]})
 
 
-def move_all(cluster: BrokerCluster, topic: str) -> None:
-    """Has other brokers serve each partition, and each coordinator."""
-    names = [*parts(topic), *coordinator_topics(PARTS)]
+def move_all(cluster: BrokerCluster, topic: str, *further: str) -> None:
+    """Has other brokers serve each partition, each coordinator, and further topics."""
+    names = [*parts(topic), *coordinator_topics(PARTS), *further]
     for name in names:
         cluster.move(name, cluster.others(name)[0])
 
@@ -340,6 +341,28 @@ class TestTopicsThatMove:
             write_.commit([result])
             assert in_topic(cluster, topic) == Counter(
                 dict.fromkeys(ROWS["value"].to_pylist(), turn + 1)
+            )
+
+    def test_between_the_steps_of_micro_batches(
+        self, cluster: BrokerCluster, namespace: str
+    ) -> None:
+        """The same for a stream, whose log of commits moves, too."""
+        topic = topic_on_all(cluster, namespace)
+        log = f"persistent://{namespace}/log"
+        given = {"service.url": cluster.service_url, "topic": topic, **QUICK}
+        given |= {"deliveryGuarantee": "exactly-once", "commitTopic": log}
+        query = given["idempotenceId"] = str(uuid.uuid4())
+        options = parse_write_options(given, streaming=True)
+        for batch_id in range(3):
+            write_ = StreamWrite(options, columns=ROWS.schema)
+            write_.prepare()
+            write_.begin_micro_batch()
+            move_all(cluster, topic, log, markers_topic(log))
+            result = write_.run(Task(0, 0, batch_id, query), iter([ROWS]))
+            move_all(cluster, topic, log, markers_topic(log))
+            write_.commit([result], 1, batch_id)
+            assert in_topic(cluster, topic) == Counter(
+                dict.fromkeys(ROWS["value"].to_pylist(), batch_id + 1)
             )
 
     def test_between_the_steps_of_reads(

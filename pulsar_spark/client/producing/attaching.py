@@ -21,7 +21,7 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.client.producing.refusals import TERMINATED, explained
 from pulsar_spark.client.producing.states import TopicProducer
-from pulsar_spark.client.requests import gather, send_all
+from pulsar_spark.client.requests import gather, send_all, unanswered
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -40,6 +40,9 @@ from pulsar_spark.wire.refusals import has_exclusive_producer
 from spark_topics.client.retry import Retry
 
 logger = logging.getLogger("pulsar_spark.client")
+
+#: Replies to PRODUCER that are to come, or why nothing was sent, by topic partition.
+_Replies = dict[str, Pending[pb.CommandProducerSuccess] | PulsarSparkError]
 
 
 class Resend(enum.Enum):
@@ -117,18 +120,7 @@ class Attacher:
         in the meantime, can queue up again.
         """
         by_topic = {producer.topic: producer for producer in producers}
-        early, sent = self._send_early(by_topic)
-        connections = self._pool.get_all(self._brokers(by_topic))
-        for topic in [topic for topic in sent if connections[topic] != early[topic]]:
-            del sent[topic]
-            self._take_back(by_topic[topic], early[topic])
-        requests = {
-            topic: self._request(by_topic[topic], connection)
-            for topic, connection in connections.items()
-            if topic not in sent and isinstance(connection, Connection)
-        }
-        others = {topic: connections[topic] for topic in by_topic if topic not in sent}
-        sent |= send_all(others, requests)
+        connections, sent = self._send(by_topic)
         answers = gather(sent, self._options.operation_timeout_s)
         until = time.monotonic() + self._patience.place_s
         while queued := [topic for topic in sent if _is_queued(sent[topic])]:
@@ -156,12 +148,44 @@ class Attacher:
             for topic, answer in answers.items()
         }
 
+    def _send(
+        self, producers: Mapping[str, TopicProducer]
+    ) -> tuple[dict[str, Connection | PulsarSparkError], _Replies]:
+        """Send PRODUCER for each to the broker that serves its topic partition.
+
+        Returns:
+            The connections, and the replies to come, by topic.
+        """
+        early, sent = self._send_early(producers)
+        connections: dict[str, Connection | PulsarSparkError]
+        connections = self._pool.get_all(self._brokers(producers))
+        for topic in [topic for topic in sent if connections[topic] != early[topic]]:
+            del sent[topic]
+            self._take_back(producers[topic], early[topic])
+        others = {topic: connections[topic] for topic in producers if topic not in sent}
+        sent |= self._send_to(producers, others)
+        until = time.monotonic() + self._options.operation_timeout_s
+        while time.monotonic() < until:
+            if not self._follow_moves(producers, connections, sent):
+                break
+        return connections, sent
+
+    def _send_to(
+        self,
+        producers: Mapping[str, TopicProducer],
+        connections: Mapping[str, Connection | PulsarSparkError],
+    ) -> _Replies:
+        """Send PRODUCER where there is a connection; return the replies to come."""
+        requests = {
+            topic: self._request(producers[topic], connection)
+            for topic, connection in connections.items()
+            if isinstance(connection, Connection)
+        }
+        return send_all(connections, requests)
+
     def _send_early(
         self, producers: Mapping[str, TopicProducer]
-    ) -> tuple[
-        dict[str, Connection],
-        dict[str, Pending[pb.CommandProducerSuccess] | PulsarSparkError],
-    ]:
+    ) -> tuple[dict[str, Connection], _Replies]:
         """Send PRODUCER to the brokers that most likely still serve topic partitions.
 
         The topic partitions have to be looked up all the same: brokers (4.0.7, 4.2.4)
@@ -181,11 +205,40 @@ class Attacher:
             for topic, connection in opened.items()
             if isinstance(connection, Connection)
         }
-        requests = {
-            topic: self._request(producers[topic], connection)
-            for topic, connection in connections.items()
+        return connections, self._send_to(producers, connections)
+
+    def _follow_moves(
+        self,
+        producers: Mapping[str, TopicProducer],
+        connections: dict[str, Connection | PulsarSparkError],
+        sent: _Replies,
+    ) -> bool:
+        """Send PRODUCER again for topic partitions that moved after their lookup.
+
+        Args:
+            producers: By topic partition.
+            connections: Where PRODUCER went to; changed.
+            sent: The replies to come; changed.
+
+        Returns:
+            Whether any moved.
+        """
+        silent = unanswered(sent, self._patience.moved_s)
+        if not silent:
+            return False
+        serving = self._pool.get_all(self._brokers(silent))
+        moved = {
+            topic: connection
+            for topic, connection in serving.items()
+            if isinstance(connection, Connection) and connection != connections[topic]
         }
-        return connections, send_all(connections, requests)
+        for topic in moved:
+            left = connections[topic]
+            assert isinstance(left, Connection)
+            self._take_back(producers[topic], left)
+        connections.update(moved)
+        sent |= self._send_to(producers, moved)
+        return bool(moved)
 
     def _take_back(self, producer: TopicProducer, connection: Connection) -> None:
         """Give up an attachment, without regard to what the broker says of it."""

@@ -581,6 +581,21 @@ class TestRememberedBrokers:
             wait_until(lambda: scripted.requests["CLOSE_PRODUCER"] == 2)
             pool.close()
 
+    def test_a_topic_that_moved_after_its_lookup(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """Brokers say nothing then: so it is looked up again."""
+        patience.of_pool(pool, moved_s=0.05)
+        with ScriptedBroker() as other:
+            scripted.script("PRODUCER", silence)
+            scripted.script("LOOKUP", usual, redirect(other.url))
+            with Producers(pool, ProducerSettings()) as producers:
+                producers.open([TOPIC])
+                store(producers, b"a")
+            assert values(other) == [b"a"]
+            wait_until(lambda: scripted.requests["CLOSE_PRODUCER"] == 1)
+            pool.close()
+
     def test_a_lookup_that_fails(
         self, scripted: ScriptedBroker, pool: ConnectionPool
     ) -> None:
