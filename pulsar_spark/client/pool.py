@@ -199,12 +199,16 @@ class ConnectionPool:
         What this process has found out itself counts more.
         """
         with self._lock:
-            self._brokers = {**brokers, **self._brokers}
+            for name, broker in brokers.items():
+                self._brokers.setdefault(name, broker)
+            if len(self._brokers) > _REMEMBERED:
+                self._brokers = dict(brokers)
 
     def forget_brokers(self, topic_partitions: Iterable[str]) -> None:
         """Note that topic partitions are to be looked up before they are used."""
+        names = list(topic_partitions)
         with self._lock:
-            for name in topic_partitions:
+            for name in names:
                 self._brokers.pop(name, None)
 
     def last_broker(self, topic_partition: str) -> BrokerAddress | None:
@@ -219,6 +223,7 @@ class ConnectionPool:
         That is the broker of the last lookup. A broker whose connection broke, or could
         not be opened, is left out.
         """
+        names = list(topic_partitions)
         with self._lock:
             broken = {
                 address
@@ -227,7 +232,7 @@ class ConnectionPool:
             }
             return {
                 name: broker
-                for name in topic_partitions
+                for name in names
                 if (broker := self._brokers.get(name)) is not None
                 and broker not in broken
                 and broker not in self._unreachable

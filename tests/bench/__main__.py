@@ -26,6 +26,7 @@ from tests.bench import (
     bench_encode,
     bench_entries,
     bench_far,
+    bench_far_plans,
     bench_frames,
     bench_latency,
     bench_live,
@@ -161,7 +162,10 @@ _WITH_BROKER: dict[str, Callable[[Cluster, argparse.Namespace], Iterable[Case]]]
 
 
 #: Behind a link with latency.
-_OWN_BROKER: dict[str, Callable[[int, int], list[Case]]] = {"far": bench_far.run}
+_OWN_BROKER: dict[str, Callable[[int, int], list[Case]]] = {
+    "far": bench_far.run,
+    "far-plans": bench_far_plans.run,
+}
 
 
 #: Along the path of a row that is read, then of one that is written.

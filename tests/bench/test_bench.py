@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from tests.bench import (
     bench_decode,
     bench_encode,
+    bench_far_plans,
     bench_latency,
     bench_live,
     bench_partition,
@@ -46,6 +48,9 @@ def cluster(service_url: str, admin: Admin, namespace: str) -> Cluster:
     """As the benchmarks have it, in a namespace that the fixture removes."""
     return Cluster(service_url, admin.admin_url, namespace)
 
+
+#: In the name of a plan that was measured.
+_COUNT = re.compile(r"(\d+) round trips")
 
 READ = Case("spark", "100 B & more", 100, 0, [2.0], "bound", [1.0], 0.85)
 
@@ -188,6 +193,16 @@ def test_links_with_latency() -> None:
         command, cwd=ROOT, check=True, timeout=900, stdout=subprocess.PIPE
     )
     assert done.stdout.split()[-1] == b"14"
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+def test_plans_over_far_brokers() -> None:
+    """Each step, with no more round trips one after the other than ten."""
+    cases = bench_far_plans.run(6, 1)
+    counts = [int(count) for case in cases for count in _COUNT.findall(case.what)]
+    assert len(counts) == 10
+    assert 0 < max(counts) <= 10
 
 
 @pytest.mark.soak

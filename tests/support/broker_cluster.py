@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from tests.support.link_proxy import LinkProxy
+    from pulsar_spark.testing.embedded_broker import Link
 
 POM = Path(__file__).with_name("cluster-pom.xml")
 STORE = Path(__file__).with_name("ClusterStore.java")
@@ -192,7 +192,7 @@ class BrokerCluster:
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
         *,
-        links: Sequence[LinkProxy] = (),
+        links: Sequence[Link] = (),
         version: str = DEFAULT_VERSION,
         name: str = "three",
         heap_mb: int = 256,
