@@ -126,16 +126,26 @@ def test_all_at_once(broker: EmbeddedBroker, link: LinkProxy) -> None:
     with requests.counted():
         rows, *steps = _cut_off(link, requests, partial(_write, given))
         assert rows == Counter({2 * len(ROWS): EXECUTORS})
-        each = dict.fromkeys(("CONNECT", "LOOKUP", "PRODUCER"), EXECUTORS)
-        assert steps == [each, each]
+        for sent in steps:
+            _check(sent, "CONNECT", "LOOKUP", "PRODUCER")
         tasks = plan_batch(shared_pool(options.client), options)
         requests.take()
-        rows, *steps = _cut_off(
-            link, requests, lambda *args: _read(given, tasks, *args)
-        )
+        rows, *steps = _cut_off(link, requests, partial(_read, given, tasks))
     assert rows == Counter({2 * len(ROWS): EXECUTORS})
-    each = dict.fromkeys(("CONNECT", "SUBSCRIBE"), EXECUTORS)
-    assert steps == [each, {**each, "LOOKUP": EXECUTORS}]
+    _check(steps[0], "CONNECT", "SUBSCRIBE")
+    _check(steps[1], "CONNECT", "LOOKUP", "SUBSCRIBE")
+
+
+def _check(sent: Counter[str], *kinds: str) -> None:
+    """Check that each executor sent a request of some kinds, and none of others.
+
+    But for those whose connection the machine, busy as it is, did not open: a tenth.
+    And a PRODUCER that has no answer after two seconds has one lookup more.
+    """
+    for kind in KINDS.values():
+        wanted = EXECUTORS if kind in kinds else 0
+        more = EXECUTORS if kind == "LOOKUP" and "PRODUCER" in kinds else 0
+        assert wanted <= sent[kind] <= wanted + more + EXECUTORS // 10, (kind, sent)
 
 
 def _cut_off(
