@@ -124,7 +124,8 @@ class ConnectionPool:
         self._slots: dict[BrokerAddress, _Slot] = {}
         self._lock = threading.Lock()  # guards the map, never for long
         self._service = 0  # the host of service.url that answered last
-        self._brokers: dict[str, BrokerAddress] = {}  # as lookups answered last
+        # As lookups answered last; None where a broker has refused since.
+        self._brokers: dict[str, BrokerAddress | None] = {}
         self._unreachable: set[BrokerAddress] = set()  # when last tried
         self._learnt: dict[str, Learnt] = {}  # by topic
         _all_pools.add(self)
@@ -209,10 +210,11 @@ class ConnectionPool:
         names = list(topic_partitions)
         with self._lock:
             for name in names:
-                self._brokers.pop(name, None)
+                if name in self._brokers:
+                    self._brokers[name] = None
 
     def last_broker(self, topic_partition: str) -> BrokerAddress | None:
-        """Return the broker of the last lookup, None before any lookup."""
+        """Return the broker of the last lookup; None if there is none to go by."""
         return self._brokers.get(topic_partition)
 
     def likely_brokers(

@@ -613,6 +613,7 @@ def test_brokers_that_most_likely_still_serve(
     pool.suggest_brokers({"a": nobody, "c": nobody})
     assert pool.likely_brokers("abcd") == {"a": here, "b": here, "c": nobody}
     pool.forget_brokers(["b", "d"])
+    pool.suggest_brokers({"b": here})  # again
     with pytest.raises(TransportError):
         pool.get(nobody)
     assert pool.likely_brokers("abcd") == {"a": here}
