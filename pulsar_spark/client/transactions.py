@@ -118,12 +118,11 @@ def _coordinator(txn: TxnId) -> _Coordinator:
 
 def coordinator_topics(count: int) -> list[str]:
     """Return the topic partitions whose brokers have the coordinators of a cluster."""
-    topic = TopicName.parse(COORDINATORS)
-    return [topic.partition(number).full_name for number in range(count)]
+    return [_topic(number) for number in range(count)]
 
 
-def _topic(coordinator: _Coordinator) -> str:
-    return TopicName.parse(COORDINATORS).partition(coordinator.number).full_name
+def _topic(number: int) -> str:
+    return TopicName.parse(COORDINATORS).partition(number).full_name
 
 
 @dataclass
@@ -392,7 +391,7 @@ class TransactionClient:
             if isinstance(answer, BrokerError) and answer.retriable:
                 asked = requests[key][0]
                 self._known.connected.pop(asked, None)  # it may have moved
-                self._pool.forget_brokers([_topic(asked)])
+                self._pool.forget_brokers([_topic(asked.number)])
         return answers
 
     def _connect(
@@ -410,7 +409,7 @@ class TransactionClient:
             if self._is_connected(coordinator):
                 connections[coordinator] = self._known.connected[coordinator]
             else:
-                topics[coordinator] = _topic(coordinator)
+                topics[coordinator] = _topic(coordinator.number)
         if not topics:
             return connections
         brokers = self._lookup.likely_brokers({*topics.values(), *located})

@@ -17,7 +17,7 @@ from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool, shared_pool
 from pulsar_spark.client.requests import together
-from pulsar_spark.client.transactions import TransactionClient, coordinator_topics
+from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.columns import TOPIC, VALUE
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
 from pulsar_spark.errors import (
@@ -151,16 +151,6 @@ class BaseWrite:
         if self._brokers:
             pool.suggest_brokers(self._brokers)
         return pool
-
-    def _note_brokers(self, *further: str) -> None:
-        """Keep the brokers that tasks and the commit need not look up again.
-
-        Args:
-            further: Topic partitions, apart from the coordinators' and the topic's.
-        """
-        names = [*coordinator_topics(self._coordinators), *further]
-        names += chain.from_iterable(self._targets.values())
-        self._brokers = self._pool.likely_brokers(names)
 
     @property
     def _is_scalable(self) -> bool:

@@ -56,7 +56,7 @@ class BatchWrite(LoggedWrite):
             self._recover()
         elif self._is_transactional:
             self._prepare_for_transactions()
-        self._note_brokers(*self._topics_of_log)
+        self._note_brokers()
 
     def commit(self, results: Sequence[TaskResult]) -> None:
         """Make what was written visible. On the driver.
@@ -125,7 +125,7 @@ class StreamWrite(LoggedWrite):
         if options.topic is None:
             return
         log = self._log_topic
-        if options.topic.base.full_name in (log, markers_topic(log)):
+        if options.topic.base.full_name in self._topics_of_log:
             raise OptionError(
                 f"Rows cannot go to {options.topic.base.full_name}: it is where this "
                 f"stream keeps its log of commits, {log}, or the markers beside it. "
@@ -158,7 +158,7 @@ class StreamWrite(LoggedWrite):
         """
         if self._has_log and self._progress is None:
             together(self._recover, self._prepare_topics)
-            self._note_brokers(*self._topics_of_log)
+            self._note_brokers()
 
     def _prepare_topics(self) -> None:
         self._prepare_for_transactions(markers_topic(self._log_topic))

@@ -8,12 +8,14 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 
 from pulsar_spark.arrow.row_digests import HAS_DIGESTS, digest_of
 from pulsar_spark.client.requests import together
 from pulsar_spark.client.segment_tail import last_stored_ids
+from pulsar_spark.client.transactions import coordinator_topics
 from pulsar_spark.errors import (
     BadRowError,
     IdempotenceError,
@@ -165,7 +167,7 @@ class LoggedWrite(BaseWrite):
         """Return a check of topics named by rows, which the driver cannot know."""
         if not self._has_log:
             return super()._checks_of_topics()
-        own = {self._log_topic, markers_topic(self._log_topic)}
+        own = set(self._topics_of_log)
 
         def check(topics: list[str]) -> None:
             for topic in topics:
@@ -232,8 +234,15 @@ class LoggedWrite(BaseWrite):
     @property
     def _topics_of_log(self) -> list[str]:
         """Return the log of commits and its markers; none where there is no log."""
-        log = self._log_topic if self._has_log else ""
-        return [log, markers_topic(log)] if log else []
+        if not self._has_log:
+            return []
+        return [self._log_topic, markers_topic(self._log_topic)]
+
+    def _note_brokers(self) -> None:
+        """Keep the brokers that tasks and the commit need not look up again."""
+        names = [*coordinator_topics(self._coordinators), *self._topics_of_log]
+        names += chain.from_iterable(self._targets.values())
+        self._brokers = self._pool.likely_brokers(names)
 
     @property
     def _log_id(self) -> str:

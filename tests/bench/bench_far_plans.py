@@ -48,12 +48,12 @@ class _Step:
     Attributes:
         seconds: By the clock, repeat by repeat.
         cpu_s: By the processor's.
-        round_trips: One after the other; the least of all.
+        round_trips: One after the other, of the first run.
     """
 
     seconds: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
-    round_trips: int = 1000
+    round_trips: int = 0
 
 
 def run(rows: int, repeats: int) -> list[Case]:

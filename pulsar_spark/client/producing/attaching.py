@@ -156,14 +156,9 @@ class Attacher:
         Returns:
             The connections, and the replies to come, by topic.
         """
-        early, sent = self._send_early(producers)
-        connections: dict[str, Connection | PulsarSparkError]
-        connections = self._pool.get_all(self._brokers(producers))
-        for topic in [topic for topic in sent if connections[topic] != early[topic]]:
-            del sent[topic]
-            self._take_back(producers[topic], early[topic])
-        others = {topic: connections[topic] for topic in producers if topic not in sent}
-        sent |= self._send_to(producers, others)
+        connections, sent = self._send_early(producers)
+        serving = self._pool.get_all(self._brokers(producers))
+        self._send_again(producers, connections, sent, serving)
         until = time.monotonic() + self._options.operation_timeout_s
         while time.monotonic() < until:
             if not self._follow_moves(producers, connections, sent):
@@ -185,7 +180,7 @@ class Attacher:
 
     def _send_early(
         self, producers: Mapping[str, TopicProducer]
-    ) -> tuple[dict[str, Connection], _Replies]:
+    ) -> tuple[dict[str, Connection | PulsarSparkError], _Replies]:
         """Send PRODUCER to the brokers that most likely still serve topic partitions.
 
         The topic partitions have to be looked up all the same: brokers (4.0.7, 4.2.4)
@@ -200,7 +195,7 @@ class Attacher:
             if producer.connection is None and topic not in self._migrated
         ]
         opened = self._pool.get_all(self._pool.likely_brokers(new))
-        connections = {
+        connections: dict[str, Connection | PulsarSparkError] = {
             topic: connection
             for topic, connection in opened.items()
             if isinstance(connection, Connection)
@@ -227,22 +222,51 @@ class Attacher:
         if not silent:
             return False
         serving = self._pool.get_all(self._brokers(silent))
+        reached = {
+            topic: connection
+            for topic, connection in serving.items()
+            if isinstance(connection, Connection)
+        }
+        return self._send_again(producers, connections, sent, reached)
+
+    def _send_again(
+        self,
+        producers: Mapping[str, TopicProducer],
+        connections: dict[str, Connection | PulsarSparkError],
+        sent: _Replies,
+        serving: Mapping[str, Connection | PulsarSparkError],
+    ) -> bool:
+        """Send PRODUCER to brokers that serve topic partitions now, unless sent there.
+
+        Args:
+            producers: By topic partition.
+            connections: Where PRODUCER went to; changed.
+            sent: The replies to come; changed.
+            serving: Connections to those brokers, or why there are none.
+
+        Returns:
+            Whether any topic partition is served by another broker.
+        """
         moved = {
             topic: connection
             for topic, connection in serving.items()
-            if isinstance(connection, Connection) and connection != connections[topic]
+            if connection != connections.get(topic)
         }
         for topic in moved:
-            left = connections[topic]
-            assert isinstance(left, Connection)
-            self._take_back(producers[topic], left)
+            left = connections.get(topic)
+            if isinstance(left, Connection):
+                self._give_up(producers[topic], left, is_unanswered=True)
         connections.update(moved)
         sent |= self._send_to(producers, moved)
         return bool(moved)
 
-    def _take_back(self, producer: TopicProducer, connection: Connection) -> None:
-        """Give up an attachment, without regard to what the broker says of it."""
-        connection.tell(commands.close_producer(producer.producer_id))
+    def _give_up(
+        self, producer: TopicProducer, connection: Connection, *, is_unanswered: bool
+    ) -> None:
+        """Give up an attachment that did not come about."""
+        # Without this a slow PRODUCER could come true after all, and stay.
+        if is_unanswered:
+            connection.tell(commands.close_producer(producer.producer_id))
         connection.detach_producer(producer.producer_id)
         producer.not_attached()
 
@@ -317,11 +341,8 @@ class Attacher:
     def _not_attached(
         self, producer: TopicProducer, connection: Connection, error: PulsarSparkError
     ) -> PulsarSparkError:
-        # Without this a slow PRODUCER could come true after all, and stay.
-        if isinstance(error, TransportError):
-            connection.tell(commands.close_producer(producer.producer_id))
-        connection.detach_producer(producer.producer_id)
-        producer.not_attached()
+        is_unanswered = isinstance(error, TransportError)
+        self._give_up(producer, connection, is_unanswered=is_unanswered)
         if isinstance(error, TopicMigratedError):
             return self._follow(producer, error)
         if not isinstance(error, BrokerError):
