@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.options import parse_write_options
+from pulsar_spark.sink.driver import BatchWrite
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
+from spark_topics.sink.write import Task
 from tests.support import official, reading
+from tests.support.waiting import join
 
 if TYPE_CHECKING:
     from pulsar_spark.spark.batch import PulsarReader
@@ -107,3 +113,54 @@ def test_tasks_of_many_ranges(service_url: str, admin: Admin, namespace: str) ->
         if number in (3, 15, 29):
             admin.unload_namespace(namespace)
     assert found == [(name, value) for name in names for value in ROWS]
+
+
+def write(service_url: str, topic: str, guarantee: str) -> None:
+    """Writes a hundred rows to all partitions, with the brokers of earlier writes."""
+    options = {
+        "service.url": service_url,
+        "topic": topic,
+        "deliveryGuarantee": guarantee,
+        # Longer than `join` waits: no write may depend on a request that expires.
+        "pulsar.client.operationTimeoutMs": "600000",
+    }
+
+    def run() -> None:
+        work = BatchWrite(parse_write_options(options, streaming=False))
+        work.prepare()
+        rows = pa.record_batch({"value": ROWS, "__key": ROWS})
+        work.commit([work.run(Task(0), iter([rows]))])
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    join(thread, "the write")
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_writes_after_the_broker_gave_its_topics_away(
+    service_url: str, admin: Admin, namespace: str, guarantee: str
+) -> None:
+    """PRODUCER may come before the broker serves the topic again, and stays unheard."""
+    topic = f"persistent://{namespace}/written"
+    admin.create_partitioned(topic, 4)
+    for _ in range(3):
+        write(service_url, topic, guarantee)
+        admin.unload_namespace(namespace)
+    assert len(official.read_back(service_url, topic, partitions=4)) == 300
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_writes_after_the_broker_was_restarted(
+    broker: Any, namespace: str, admin: Admin, service_url: str, guarantee: str
+) -> None:
+    """The same, where the whole broker was away."""
+    if not isinstance(broker, EmbeddedBroker):
+        pytest.skip("a broker that is not ours is not restarted")
+    topic = f"persistent://{namespace}/written-on"
+    admin.create_partitioned(topic, 4)
+    for kill in (False, True):
+        write(service_url, topic, guarantee)
+        broker.restart(kill=kill)
+    write(service_url, topic, guarantee)
+    assert len(official.read_back(service_url, topic, partitions=4)) == 300

@@ -158,11 +158,20 @@ class Attacher:
         """
         connections, sent = self._send_early(producers)
         serving = self._pool.get_all(self._brokers(producers))
-        self._send_again(producers, connections, sent, serving)
+        moved = {
+            topic: connection
+            for topic, connection in serving.items()
+            if connection != connections.get(topic)
+        }
+        self._send_again(producers, connections, sent, moved)
         until = time.monotonic() + self._options.operation_timeout_s
+        silence_s = self._patience.unheard_s
         while time.monotonic() < until:
-            if not self._follow_moves(producers, connections, sent):
+            silent = unanswered(sent, silence_s)
+            if not silent:
                 break
+            self._send_unheard(producers, connections, sent, silent)
+            silence_s *= 2
         return connections, sent
 
     def _send_to(
@@ -202,32 +211,33 @@ class Attacher:
         }
         return connections, self._send_to(producers, connections)
 
-    def _follow_moves(
+    def _send_unheard(
         self,
         producers: Mapping[str, TopicProducer],
         connections: dict[str, Connection | PulsarSparkError],
         sent: _Replies,
-    ) -> bool:
-        """Send PRODUCER again for topic partitions that moved after their lookup.
+        silent: Collection[str],
+    ) -> None:
+        """Look topic partitions up, and send PRODUCER again where brokers say nothing.
+
+        A broker (4.0.7, 4.2.4) never answers PRODUCER that comes before the broker
+        serves the topic partition, or after. By now that may be another broker, or the
+        same again. A broker that is only slow gives the first PRODUCER up.
 
         Args:
             producers: By topic partition.
             connections: Where PRODUCER went to; changed.
             sent: The replies to come; changed.
-
-        Returns:
-            Whether any moved.
+            silent: The topic partitions.
         """
-        silent = unanswered(sent, self._patience.moved_s)
-        if not silent:
-            return False
         serving = self._pool.get_all(self._brokers(silent))
+        still_silent = unanswered({topic: sent[topic] for topic in silent}, 0)
         reached = {
-            topic: connection
-            for topic, connection in serving.items()
-            if isinstance(connection, Connection)
+            topic: serving[topic]
+            for topic in still_silent
+            if isinstance(serving[topic], Connection)
         }
-        return self._send_again(producers, connections, sent, reached)
+        self._send_again(producers, connections, sent, reached)
 
     def _send_again(
         self,
@@ -235,30 +245,21 @@ class Attacher:
         connections: dict[str, Connection | PulsarSparkError],
         sent: _Replies,
         serving: Mapping[str, Connection | PulsarSparkError],
-    ) -> bool:
-        """Send PRODUCER to brokers that serve topic partitions now, unless sent there.
+    ) -> None:
+        """Take PRODUCER back, and send another to the brokers that serve now.
 
         Args:
             producers: By topic partition.
             connections: Where PRODUCER went to; changed.
             sent: The replies to come; changed.
             serving: Connections to those brokers, or why there are none.
-
-        Returns:
-            Whether any topic partition is served by another broker.
         """
-        moved = {
-            topic: connection
-            for topic, connection in serving.items()
-            if connection != connections.get(topic)
-        }
-        for topic in moved:
+        for topic in serving:
             left = connections.get(topic)
             if isinstance(left, Connection):
                 self._give_up(producers[topic], left, is_unanswered=True)
-        connections.update(moved)
-        sent |= self._send_to(producers, moved)
-        return bool(moved)
+        connections.update(serving)
+        sent |= self._send_to(producers, serving)
 
     def _give_up(
         self, producer: TopicProducer, connection: Connection, *, is_unanswered: bool

@@ -585,7 +585,7 @@ class TestRememberedBrokers:
         self, scripted: ScriptedBroker, pool: ConnectionPool
     ) -> None:
         """Brokers say nothing then: so it is looked up again."""
-        patience.of_pool(pool, moved_s=0.05)
+        patience.of_pool(pool, unheard_s=0.05)
         with ScriptedBroker() as other:
             scripted.script("PRODUCER", silence)
             scripted.script("LOOKUP", usual, redirect(other.url))
@@ -595,6 +595,24 @@ class TestRememberedBrokers:
             assert values(other) == [b"a"]
             wait_until(lambda: scripted.requests["CLOSE_PRODUCER"] == 1)
             pool.close()
+
+    @pytest.mark.parametrize("remembered", [True, False])
+    def test_a_topic_that_came_back(
+        self, scripted: ScriptedBroker, pool: ConnectionPool, remembered: bool
+    ) -> None:
+        """The lookup names the same broker, which has not heard the first PRODUCER."""
+        patience.of_pool(pool, unheard_s=0.05)
+        if remembered:
+            with Producers(pool, ProducerSettings()) as producers:
+                producers.open([TOPIC])
+            wait_until(lambda: scripted.requests["CLOSE_PRODUCER"] == 1)
+        scripted.script("PRODUCER", silence, silence)
+        closed = scripted.requests["CLOSE_PRODUCER"]
+        with Producers(pool, ProducerSettings()) as producers:
+            producers.open([TOPIC])
+            assert scripted.requests["CLOSE_PRODUCER"] == closed + 2
+            store(producers, b"a")
+        assert values(scripted) == [b"a"]
 
     def test_a_lookup_that_fails(
         self, scripted: ScriptedBroker, pool: ConnectionPool
