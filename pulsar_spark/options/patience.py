@@ -37,9 +37,11 @@ class Patience:
         place_s: How long a producer stays in a queue for exclusive access before it
             joins the end of the queue. A topic that moves, or is loaded again, has a
             new queue, and brokers (4.0.7) say nothing to those in the old one.
+        early_s: How long PRODUCER that did not wait for its lookup may stay without an
+            answer, after that of the lookup, before PRODUCER is sent again.
         unheard_s: How long PRODUCER may stay without an answer before its topic
-            partition is looked up, and PRODUCER sent, again: brokers (4.0.7) say
-            nothing where they do not serve the topic partition. Doubles each time.
+            partition is looked up again: brokers (4.0.7) say nothing where they do not
+            serve the topic partition. Doubles each time.
         ending_s: How long a broker must go on saying that a topic has ended before that
             counts. A migration changes two things, with one write to the store of the
             metadata between them, so this is ample. Where a topic has ended for good, a
@@ -75,6 +77,7 @@ class Patience:
     silences: int = 2
     turn_s: float = 600.0
     place_s: float = 60.0
+    early_s: float = 0.25
     unheard_s: float = 2.0
     ending_s: float = 5.0
     confirmed_s: float = 1.0

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink import probes
+from pulsar_spark.sink.driver import BatchWrite
 from pulsar_spark.sink.task import TaskWriter
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
@@ -50,7 +53,7 @@ from tests.broker.test_write_guarantees import (
 )
 from tests.support import official, reading
 from tests.support.official import produce, read_back
-from tests.support.waiting import await_true
+from tests.support.waiting import await_true, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -490,3 +493,49 @@ def test_a_log_with_partitions(service_url: str, admin: Admin, namespace: str) -
     with pytest.raises(BrokerError, match=re.escape(log)):
         stream.plan()
     assert not visible(service_url, topic)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("guarantee", ["idempotent", "exactly-once"])
+def test_unloads_during_commits(
+    service_url: str,
+    admin: Admin,
+    namespace: str,
+    guarantee: str,
+) -> None:
+    """A coordinator may leave a topic partition out, whose rows are dropped then.
+
+    No row is there twice, and an idempotent write loses none.
+    """
+    admin.set_deduplication(namespace, enabled=guarantee == "idempotent")
+    topic = f"persistent://{namespace}/unloaded"
+    admin.create_partitioned(topic, PARTS)
+    chosen = random.Random(1)
+    written: Counter[str] = Counter()
+    for number in range(50):
+        rows = [f"{number}:{n}" for n in range(40)]
+        given = {
+            "service.url": service_url,
+            "topic": topic,
+            "deliveryGuarantee": guarantee,
+            **({"idempotenceId": f"{number}"} if guarantee == "idempotent" else {}),
+        }
+        write = BatchWrite(parse_write_options(given, streaming=False))
+        values = [row.encode() for row in rows]
+        batch = pa.record_batch({"value": values, "__key": values})
+        unload = threading.Timer(
+            0.02 * chosen.random(), admin.unload_namespace, [namespace]
+        )
+        write.prepare()
+        if guarantee == "idempotent":
+            unload.start()
+        result = write.run(Task(0), iter([batch]))
+        if guarantee == "exactly-once":
+            unload.start()
+        write.commit([result])
+        join(unload, "the unload")
+        written.update(rows)
+    stored = visible(service_url, topic)
+    if guarantee == "idempotent":
+        assert stored == written
+    assert not stored - written

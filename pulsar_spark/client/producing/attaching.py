@@ -142,6 +142,10 @@ class Attacher:
                 is_waiting = self._settings.waits and has_exclusive_producer(answer)
                 if is_waiting and self._turn_s([producer]) > 0:
                     retry.restart()
+        # The next PRODUCER waits for its lookup.
+        self._pool.forget_brokers(
+            [t for t, answer in answers.items() if isinstance(answer, PulsarSparkError)]
+        )
         sealed = self._end_sealed(by_topic, answers)
         return {
             topic: None if topic in sealed else answer
@@ -163,15 +167,18 @@ class Attacher:
             for topic, connection in serving.items()
             if connection != connections.get(topic)
         }
+        early = {topic: sent[topic] for topic in connections.keys() - moved}
         self._send_again(producers, connections, sent, moved)
+        unheard = unanswered(early, self._patience.early_s)
+        self._send_unheard(producers, connections, sent, unheard, again=True)
         until = time.monotonic() + self._options.operation_timeout_s
-        silence_s = self._patience.unheard_s
+        silence_s, again = self._patience.unheard_s, False
         while time.monotonic() < until:
-            silent = unanswered(sent, silence_s)
-            if not silent:
+            unheard = unanswered(sent, silence_s)
+            if not unheard:
                 break
-            self._send_unheard(producers, connections, sent, silent)
-            silence_s *= 2
+            self._send_unheard(producers, connections, sent, unheard, again=again)
+            silence_s, again = 2 * silence_s, True
         return connections, sent
 
     def _send_to(
@@ -217,6 +224,8 @@ class Attacher:
         connections: dict[str, Connection | PulsarSparkError],
         sent: _Replies,
         silent: Collection[str],
+        *,
+        again: bool,
     ) -> None:
         """Look topic partitions up, and send PRODUCER again where brokers say nothing.
 
@@ -228,14 +237,18 @@ class Attacher:
             producers: By topic partition.
             connections: Where PRODUCER went to; changed.
             sent: The replies to come; changed.
-            silent: The topic partitions.
+            silent: The topic partitions without an answer.
+            again: Whether PRODUCER goes to the same broker, too, which may be slow.
         """
+        if not silent:
+            return
         serving = self._pool.get_all(self._brokers(silent))
         still_silent = unanswered({topic: sent[topic] for topic in silent}, 0)
         reached = {
-            topic: serving[topic]
+            topic: connection
             for topic in still_silent
-            if isinstance(serving[topic], Connection)
+            if isinstance(connection := serving[topic], Connection)
+            and (again or connection != connections[topic])
         }
         self._send_again(producers, connections, sent, reached)
 
