@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
@@ -244,12 +244,13 @@ class Connection:
         self._tick_s = tick_s
         self._used_at = time.monotonic()
         self._requests: dict[int, Pending[Any]] = {}
+        self._asked: dict[int, list[Pending[Any]]] = {}  # of them, by consumer
         self._inboxes: dict[int, Inbox] = {}
         self._due: dict[int, int] = {}  # entries that may come, for each inbox
         self._outboxes: dict[int, Outbox] = {}
         self._request_ids = itertools.count(1)
         self._consumer_ids = itertools.count(1)
-        self._lock = threading.Lock()  # guards the four maps and _error
+        self._lock = threading.Lock()  # guards the five maps and _error
         self._send_lock = threading.Lock()  # frames must not interleave
         self._answers: deque[bytes] = deque()  # to the broker's probes, still to send
         self._error: PulsarSparkError | None = None
@@ -330,17 +331,21 @@ class Connection:
         for first in range(0, len(requests), _REQUESTS_TOGETHER):
             pending_replies: dict[int, Pending[ReplyT]] = {}
             frames = []
+            asked: dict[int, list[Pending[Any]]] = {}
             for request in requests[first : first + _REQUESTS_TOGETHER]:
                 request_id = next(self._request_ids)
                 frames.append(request.encode(request_id))
-                pending_replies[request_id] = Pending(
+                pending_replies[request_id] = pending = Pending(
                     self, request_id, request.reply_type, request
                 )
+                if (consumer_id := request.consumer_id) is not None:
+                    asked.setdefault(consumer_id, []).append(pending)
             sent += pending_replies.values()
             with self._lock:
                 error = self._error
                 if error is None:
                     self._requests |= pending_replies
+                    self._note_asked(asked)
             if error is not None:
                 for pending in pending_replies.values():
                     pending.set_exception(copy.copy(error))
@@ -350,6 +355,12 @@ class Connection:
             except PulsarSparkError as failure:
                 self._fail(failure)
         return sent
+
+    def _note_asked(self, asked: Mapping[int, list[Pending[Any]]]) -> None:
+        """Keep requests that no answer follows once their consumers are closed."""
+        for consumer_id, pending in asked.items():
+            earlier = self._asked.get(consumer_id, [])
+            self._asked[consumer_id] = [p for p in earlier if not p.done()] + pending
 
     def tell(self, request: Request[Any]) -> None:
         """Send a request without a reply, unless the connection is unusable."""
@@ -481,6 +492,7 @@ class Connection:
         with self._lock:
             self._inboxes.pop(consumer_id, None)
             self._due.pop(consumer_id, None)
+            self._asked.pop(consumer_id, None)
             self._protocol.in_bulk.discard(consumer_id)
 
     def attach_producer(self, producer_id: int, outbox: Outbox) -> None:
@@ -647,9 +659,19 @@ class Connection:
     def _consumer_closed(self, consumer_id: int) -> None:
         with self._lock:
             inbox = self._inboxes.get(consumer_id)
+            asked = self._asked.get(consumer_id, [])
         self.detach(consumer_id)
         if inbox is not None:
             inbox.closed(None)
+        for pending in asked:
+            if self._take(pending.request_id) is not None:
+                pending.set_exception(
+                    TransportError(
+                        f"The broker {self.broker} let go of the consumer before "
+                        f"{pending.name} was answered.",
+                        broker=self.broker,
+                    )
+                )
 
     def _migrated(self, event: TopicMigrated) -> None:
         """Answer a pending request to attach; no reply follows a migration."""
@@ -794,6 +816,7 @@ class Connection:
                 *self._outboxes.values(),
             ]
             self._requests.clear()
+            self._asked.clear()
             self._inboxes.clear()
             self._due.clear()
             self._outboxes.clear()

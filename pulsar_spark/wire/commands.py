@@ -232,6 +232,18 @@ class Request(Generic[ReplyT]):
             return Attached(False, self.command.subscribe.consumer_id)
         return None
 
+    @property
+    def consumer_id(self) -> int | None:
+        """Return the consumer that has to stay for an answer to come, None for none.
+
+        A broker (4.0.7) that closes the consumer meanwhile says nothing to the request.
+        """
+        if self.command.type == pb.BaseCommand.GET_LAST_MESSAGE_ID:
+            return self.command.getLastMessageId.consumer_id
+        if self.command.type == pb.BaseCommand.ACK:
+            return self.command.ack.consumer_id
+        return None
+
     def encode(self, request_id: int) -> bytes:
         """Return the frame.
 

@@ -19,6 +19,7 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition, Request, SubscribeRequest
 from tests.support.scripted_broker import (
     ScriptedBroker,
+    Session,
     client_options,
     cut,
     late,
@@ -98,6 +99,30 @@ def test_a_failing_member_does_not_disturb_the_others(
     assert error.message.count(TOPICS[0]) == 1
     assert group.take_failures() == {}
     group.close()
+
+
+def test_a_consumer_that_is_closed_before_its_answer(
+    scripted: ScriptedBroker, group: Group
+) -> None:
+    """A topic partition that moves is asked about again: no answer would follow."""
+
+    def closed(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        silence(broker, session, c)
+        broker.close_consumers(TOPICS[0])
+
+    group.connect(TOPICS)
+    group.step(subscribe)
+    for _ in range(3):
+        group.step(last)
+    connection = group.members[TOPICS[0]].connection
+    assert max(map(len, connection._asked.values())) == 1, "others were answered"
+    scripted.script("GET_LAST_MESSAGE_ID", closed)
+    assert sorted(group.step(last)) == TOPICS[1:]
+    error = group.take_failures()[TOPICS[0]]
+    assert isinstance(error, TransportError)
+    assert "let go of the consumer before GET_LAST_MESSAGE_ID" in error.message
+    group.close()
+    assert not connection._asked
 
 
 def test_brokers_are_remembered(

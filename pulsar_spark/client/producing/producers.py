@@ -78,7 +78,7 @@ class Producers:
 
     Attributes:
         reconnects: How often a producer had to attach again.
-        waited_s: How long it waited for receipts, or to attach again, in seconds.
+        waited_s: How long it waited to attach, and for receipts, in seconds.
     """
 
     def __init__(self, pool: ConnectionPool, settings: ProducerSettings) -> None:
@@ -156,7 +156,11 @@ class Producers:
             self._producers |= new  # so that a close finds those that did attach
             retry = self._opening_retry()
             attach = self._attacher.attach
-            ask_all(new, lambda some: attach([new[t] for t in some], retry), retry)
+            began = time.monotonic()
+            try:
+                ask_all(new, lambda some: attach([new[t] for t in some], retry), retry)
+            finally:
+                self.waited_s += time.monotonic() - began
 
     def _opening_retry(self) -> Retry:
         # A name may be held by a task that was killed, for as long as a broker takes to

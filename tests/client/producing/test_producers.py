@@ -542,6 +542,17 @@ class TestRefusals:
         assert producers.reconnects == 1
 
 
+def test_the_wait_for_producers_counts(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """The line of a task that no broker let attach says what took so long."""
+    scripted.script("PRODUCER", refuse("ServiceNotReady"))
+    with Producers(pool, ProducerSettings()) as producers:
+        assert producers.waited_s == 0
+        producers.open([TOPIC])
+        assert producers.waited_s > 0
+
+
 class TestRememberedBrokers:
     def test_no_lookup_is_waited_for(
         self, scripted: ScriptedBroker, pool: ConnectionPool
