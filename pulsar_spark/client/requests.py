@@ -119,6 +119,29 @@ def unanswered(
     ]
 
 
+def gather_unheard(
+    sent: Mapping[K, Pending[ReplyT] | PulsarSparkError],
+    timeout_s: float,
+    unheard_s: float,
+    send_again: Callable[[list[K], float], None],
+) -> dict[K, ReplyT | PulsarSparkError]:
+    """Do as ``gather``, and have requests sent again that brokers say nothing about.
+
+    Args:
+        sent: As for `gather`; looked at again after each call of ``send_again``.
+        timeout_s: As for `gather`.
+        unheard_s: The first silence after which ``send_again`` is called, in seconds;
+            each further one is twice as long.
+        send_again: Called with their keys and the length of the silence.
+    """
+    left_s = timeout_s
+    while unheard_s < left_s and (silent := unanswered(sent, unheard_s)):
+        send_again(silent, unheard_s)
+        left_s -= unheard_s
+        unheard_s *= 2
+    return gather(sent, left_s)
+
+
 def _await_all(futures: Iterable[Future[Any]], timeout_s: float) -> None:
     """Wait until all are done, or none became so for ``timeout_s``."""
     futures = list(futures)

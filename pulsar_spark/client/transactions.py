@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, TypeVar
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.requests import fan_out
+from pulsar_spark.client.requests import fan_out, gather_unheard, send_all
 from pulsar_spark.errors import (
     BrokerError,
     ProtocolError,
@@ -381,18 +381,44 @@ class TransactionClient:
         Returns:
             A reply or an error for each.
         """
-        connections = self._connect({asked for asked, _ in requests.values()})
-        answers = fan_out(
-            {key: connections[asked] for key, (asked, _) in requests.items()},
-            {key: request for key, (_, request) in requests.items()},
+        coordinators = {key: asked for key, (asked, _) in requests.items()}
+        bodies = {key: request for key, (_, request) in requests.items()}
+        opened = self._connect(set(coordinators.values()))
+        connections = {key: opened[asked] for key, asked in coordinators.items()}
+        sent = send_all(connections, bodies)
+
+        def send_again(silent: list[K], _: float) -> None:
+            """Ask coordinators that have moved: a broker (4.0.7) may say nothing."""
+            asked = {coordinators[key] for key in silent}
+            self._forget(asked)
+            opened = self._connect(asked)
+            moved = {
+                key: connection
+                for key in silent
+                if isinstance(connection := opened[coordinators[key]], Connection)
+                and connection != connections[key]
+            }
+            connections.update(moved)
+            sent.update(send_all(moved, bodies))
+
+        answers = gather_unheard(
+            sent,
             self._options.operation_timeout_s,
+            self._options.patience.unheard_s,
+            send_again,
         )
-        for key, answer in answers.items():
-            if isinstance(answer, BrokerError) and answer.retriable:
-                asked = requests[key][0]
-                self._known.connected.pop(asked, None)  # it may have moved
-                self._pool.forget_brokers([_topic(asked.number)])
+        self._forget(
+            coordinators[key]
+            for key, answer in answers.items()
+            if isinstance(answer, BrokerError) and answer.retriable
+        )
         return answers
+
+    def _forget(self, coordinators: Iterable[_Coordinator]) -> None:
+        """Look coordinators up before the next request: they may have moved."""
+        for coordinator in coordinators:
+            self._known.connected.pop(coordinator, None)
+            self._pool.forget_brokers([_topic(coordinator.number)])
 
     def _connect(
         self, coordinators: Iterable[_Coordinator], *, located: Iterable[str] = ()

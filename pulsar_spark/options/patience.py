@@ -39,9 +39,9 @@ class Patience:
             new queue, and brokers (4.0.7) say nothing to those in the old one.
         early_s: How long PRODUCER that did not wait for its lookup may stay without an
             answer, after that of the lookup, before PRODUCER is sent again.
-        unheard_s: How long PRODUCER may stay without an answer before its topic
-            partition is looked up again: brokers (4.0.7) say nothing where they do not
-            serve the topic partition. Doubles each time.
+        unheard_s: How long PRODUCER, or a request to a coordinator, may stay without an
+            answer before the topic partition is looked up again: brokers (4.0.7) may
+            say nothing where they do not serve the topic partition. Doubles each time.
         ending_s: How long a broker must go on saying that a topic has ended before that
             counts. A migration changes two things, with one write to the store of the
             metadata between them, so this is ample. Where a topic has ended for good, a

@@ -24,6 +24,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
+from tests.support import patience
 from tests.support.scripted_broker import (
     Action,
     ScriptedBroker,
@@ -65,6 +66,12 @@ def impatient(
     pool = ConnectionPool(client_options(scripted.address, operation_timeout_s=0.2))
     yield TransactionClient(pool)
     pool.close()
+
+
+def impatient_of_silence(pool: ConnectionPool) -> TransactionClient:
+    """Looks coordinators up again that say nothing for a moment."""
+    patience.of_pool(pool, unheard_s=0.05)
+    return TransactionClient(pool)
 
 
 def answered(code: str) -> Action:
@@ -177,13 +184,19 @@ class TestBegin:
         asked = [body.tc_id for body in scripted.bodies["TC_CLIENT_CONNECT_REQUEST"]]
         assert asked == [1 - txn.most, txn.most]
 
+    @pytest.mark.parametrize("answer", [refuse(GONE), silence], ids=["told", "silent"])
     def test_a_coordinator_that_moved(
-        self, scripted: ScriptedBroker, client: TransactionClient
+        self,
+        scripted: ScriptedBroker,
+        pool: ConnectionPool,
+        answer: Action,
     ) -> None:
         """It is looked up again, and found elsewhere."""
+        scripted.partitions[COORDINATORS] = 1
+        client = impatient_of_silence(pool)
         client.begin(TTL_MS)
         with ScriptedBroker() as other:
-            scripted.script("NEW_TXN", refuse(GONE))
+            scripted.script("NEW_TXN", answer)
             to_other = {"response": pb.CommandLookupTopicResponse.Connect}
             scripted.script("LOOKUP", look_up(brokerServiceUrl=other.url, **to_other))
             txn = client.begin(TTL_MS)
@@ -205,9 +218,10 @@ class TestBegin:
         """Silence is not answered by asking again; the error names the limit."""
         scripted.always("NEW_TXN", silence)
         with pytest.raises(TransportError, match="NEW_TXN within") as caught:
-            impatient.begin(TTL_MS)
+            impatient_of_silence(impatient._pool).begin(TTL_MS)
         assert "maxActiveTransactionsPerCoordinator" in caught.value.message
         assert scripted.requests["NEW_TXN"] == 1
+        assert scripted.requests["LOOKUP"] > 1, "it may have moved"
 
     def test_a_silent_broker(
         self, scripted: ScriptedBroker, impatient: TransactionClient
@@ -458,6 +472,22 @@ class TestEnd:
         assert "Transaction 0:0: " in error.message
         assert "did not answer END_TXN" in error.message
         assert scripted.requests["END_TXN"] == 1
+
+    def test_one_of_them_is_with_a_coordinator_that_moved(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """The old broker says nothing, and the new one is asked."""
+        scripted.partitions[COORDINATORS] = 2
+        client = impatient_of_silence(pool)
+        stays, moves = (client.begin(TTL_MS, coordinator=number) for number in (0, 1))
+        with ScriptedBroker() as other:
+            other.transactions[moves] = scripted.transactions[moves]
+            scripted.script("END_TXN", usual, silence)
+            to_other = {"response": pb.CommandLookupTopicResponse.Connect}
+            scripted.script("LOOKUP", look_up(brokerServiceUrl=other.url, **to_other))
+            assert client.end([stays, moves], COMMIT) == {stays: None, moves: None}
+            assert other.requests["END_TXN"] == 1
+            assert scripted.requests["END_TXN"] == 2
 
     def test_silence_about_one_of_them(
         self, scripted: ScriptedBroker, impatient: TransactionClient

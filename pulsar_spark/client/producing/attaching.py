@@ -21,7 +21,12 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.client.producing.refusals import TERMINATED, explained
 from pulsar_spark.client.producing.states import TopicProducer
-from pulsar_spark.client.requests import gather, send_all, unanswered
+from pulsar_spark.client.requests import (
+    gather,
+    gather_unheard,
+    send_all,
+    unanswered,
+)
 from pulsar_spark.errors import (
     AskAgainError,
     BrokerError,
@@ -121,7 +126,17 @@ class Attacher:
         """
         by_topic = {producer.topic: producer for producer in producers}
         connections, sent = self._send(by_topic)
-        answers = gather(sent, self._options.operation_timeout_s)
+
+        def send_again(silent: list[str], silence_s: float) -> None:
+            is_long = silence_s > self._patience.unheard_s
+            self._send_unheard(by_topic, connections, sent, silent, again=is_long)
+
+        answers = gather_unheard(
+            sent,
+            self._options.operation_timeout_s,
+            self._patience.unheard_s,
+            send_again,
+        )
         until = time.monotonic() + self._patience.place_s
         while queued := [topic for topic in sent if _is_queued(sent[topic])]:
             turn_s = self._turn_s([by_topic[topic] for topic in queued])
@@ -169,16 +184,8 @@ class Attacher:
         }
         early = {topic: sent[topic] for topic in connections.keys() - moved}
         self._send_again(producers, connections, sent, moved)
-        unheard = unanswered(early, self._patience.early_s)
-        self._send_unheard(producers, connections, sent, unheard, again=True)
-        until = time.monotonic() + self._options.operation_timeout_s
-        silence_s, again = self._patience.unheard_s, False
-        while time.monotonic() < until:
-            unheard = unanswered(sent, silence_s)
-            if not unheard:
-                break
-            self._send_unheard(producers, connections, sent, unheard, again=again)
-            silence_s, again = 2 * silence_s, True
+        if silent := unanswered(early, self._patience.early_s):
+            self._send_unheard(producers, connections, sent, silent, again=True)
         return connections, sent
 
     def _send_to(
@@ -240,8 +247,6 @@ class Attacher:
             silent: The topic partitions without an answer.
             again: Whether PRODUCER goes to the same broker, too, which may be slow.
         """
-        if not silent:
-            return
         serving = self._pool.get_all(self._brokers(silent))
         still_silent = unanswered({topic: sent[topic] for topic in silent}, 0)
         reached = {
