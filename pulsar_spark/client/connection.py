@@ -403,6 +403,10 @@ class Connection:
             broker=self.broker,
         )
 
+    def drop(self, pending: Pending[Any]) -> None:
+        """Wait for a reply no longer: the request was sent again, or elsewhere."""
+        self._take(pending.request_id)
+
     def send(self, frame: bytes) -> None:
         """Send a frame that has no reply.
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.connection import Connection, Pending
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.requests import fan_out, gather_unheard, send_all
@@ -398,6 +398,9 @@ class TransactionClient:
                 if isinstance(connection := opened[coordinators[key]], Connection)
                 and connection != connections[key]
             }
+            for key in moved:
+                if isinstance(reply := sent[key], Pending):
+                    reply.connection.drop(reply)
             connections.update(moved)
             sent.update(send_all(moved, bodies))
 

@@ -488,6 +488,7 @@ class TestEnd:
             assert client.end([stays, moves], COMMIT) == {stays: None, moves: None}
             assert other.requests["END_TXN"] == 1
             assert scripted.requests["END_TXN"] == 2
+        assert pool.service().is_idle, "nothing is waited for any more"
 
     def test_silence_about_one_of_them(
         self, scripted: ScriptedBroker, impatient: TransactionClient

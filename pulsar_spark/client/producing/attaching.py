@@ -273,9 +273,10 @@ class Attacher:
             serving: Connections to those brokers, or why there are none.
         """
         for topic in serving:
-            left = connections.get(topic)
-            if isinstance(left, Connection):
-                self._give_up(producers[topic], left, is_unanswered=True)
+            reply = sent.get(topic)
+            if isinstance(reply, Pending):
+                reply.connection.drop(reply)
+                self._give_up(producers[topic], reply.connection, is_unanswered=True)
         connections.update(serving)
         sent |= self._send_to(producers, serving)
 

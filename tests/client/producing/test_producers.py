@@ -624,6 +624,7 @@ class TestRememberedBrokers:
             assert scripted.requests["CLOSE_PRODUCER"] == closed + 2
             store(producers, b"a")
         assert values(scripted) == [b"a"]
+        wait_until(lambda: pool.service().is_idle, "the end of all requests")
 
     def test_a_lookup_that_fails(
         self, scripted: ScriptedBroker, pool: ConnectionPool
