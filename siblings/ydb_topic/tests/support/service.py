@@ -167,7 +167,9 @@ class TopicService:
         )
         ydb_auth_v1_pb2_grpc.add_AuthServiceServicer_to_server(_Auth(self), server)
         add_query_service(server, self.transactions, self.begin)
-        address = f"localhost:{self.port}"
+        # Not "localhost": one of its two addresses is enough for gRPC, and another
+        # process may have the port at the other.
+        address = f"127.0.0.1:{self.port}"
         if self._tls:
             credentials = grpc.ssl_server_credentials([self._tls])
             self.port = server.add_secure_port(address, credentials)

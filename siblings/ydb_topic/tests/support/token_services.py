@@ -191,7 +191,7 @@ class IamService:
         credentials = grpc.ssl_server_credentials(
             [(server.key.read_bytes(), server.certificate.read_bytes())]
         )
-        self.port = self._server.add_secure_port("localhost:0", credentials)
+        self.port = self._server.add_secure_port("127.0.0.1:0", credentials)
 
     def __enter__(self) -> IamService:
         self._server.start()
