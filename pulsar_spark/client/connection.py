@@ -84,7 +84,7 @@ _AUTH_CODES = frozenset({access.AUTHENTICATION, access.AUTHORIZATION})
 
 
 class Inbox(Protocol):
-    """Receives the entries of a consumer from its connection.
+    """Receives the entries of a consumer from a connection.
 
     Both calls come from the reading thread and must return at once. ``deliver`` alone
     may block it, and only where memory would run over; the broker's probes then wait.
@@ -311,13 +311,13 @@ class Connection:
         return not (self._requests or self._inboxes or self._outboxes)
 
     def wanted(self) -> bool:
-        """Return whether the connection is usable; if so, its idle time restarts."""
+        """Return whether the connection is usable, and restart the idle time if so."""
         with self._lock:
             self._used_at = time.monotonic()
             return self._error is None
 
     def request(self, request: Request[ReplyT]) -> Pending[ReplyT]:
-        """Send a request without waiting for its reply."""
+        """Send a request without waiting for the reply."""
         (pending,) = self.request_all([request])
         return pending
 
@@ -373,7 +373,7 @@ class Connection:
             self.send_all(frames)
 
     def ask(self, request: Request[ReplyT], timeout_s: float) -> ReplyT:
-        """Send a request and return its reply, as ``request`` and ``wait`` do."""
+        """Send a request and return the reply, as ``request`` and ``wait`` do."""
         return self.wait(self.request(request), timeout_s)
 
     def wait(self, pending: Pending[T], timeout_s: float) -> T:
@@ -575,7 +575,7 @@ class Connection:
                 )
 
     def _rests(self, now: float) -> bool:
-        """End the connection if idle for too long; return whether it ended."""
+        """End a connection that was idle for too long; return whether that was so."""
         with self._lock:
             if not self._is_idle:
                 self._used_at = now

@@ -132,7 +132,7 @@ def gather_unheard(
         timeout_s: As for `gather`.
         unheard_s: The first silence after which ``send_again`` is called, in seconds;
             each further one is twice as long.
-        send_again: Called with their keys and the length of the silence.
+        send_again: Called with the keys of silent requests, and the silence in seconds.
     """
     left_s = timeout_s
     while unheard_s < left_s and (silent := unanswered(sent, unheard_s)):
@@ -158,7 +158,7 @@ def _await_all(futures: Iterable[Future[Any]], timeout_s: float) -> None:
 
 
 def together(*calls: Callable[[], T]) -> list[T]:
-    """Make calls that do not depend on each other, so that none waits for another.
+    """Make independent calls at the same time.
 
     The last runs in the caller's thread, each other one in a thread of its own.
 

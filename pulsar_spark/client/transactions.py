@@ -127,7 +127,7 @@ def _topic(number: int) -> str:
 
 @dataclass
 class _Coordinators:
-    """The coordinators of a cluster, as far as this process knows them.
+    """What a process knows of the coordinators of a cluster.
 
     Attributes:
         count: How many there are; 0 before that is known.
@@ -180,7 +180,7 @@ class TransactionClient:
     def begin(
         self, ttl_ms: int, *, coordinator: int | None = None, near: bool = False
     ) -> TxnId:
-        """Begin a transaction at a random coordinator, and return its id.
+        """Begin a transaction at a random coordinator, and return the transaction's id.
 
         If a coordinator dies before it answers, the transaction that it was asked for
         may be open, too; it has touched nothing, and ends on its own.
@@ -339,7 +339,7 @@ class TransactionClient:
         ask_all([coordinator], ask, self._retry())
 
     def connect(self, txns: Iterable[TxnId]) -> None:
-        """Connect to the coordinators of transactions, all at once, before they matter.
+        """Connect to the coordinators of transactions, all at once, ahead of requests.
 
         What fails here is tried again, and told, by the request that needs it.
         """
@@ -360,7 +360,7 @@ class TransactionClient:
         return self._known.count
 
     def _any(self, count: int, near: bool) -> int:
-        """Return the number of a random coordinator; ``near``: of a connected one."""
+        """Return a random coordinator's number; with ``near`` of those connected."""
         numbers = [
             coordinator.number
             for coordinator in list(self._known.connected)

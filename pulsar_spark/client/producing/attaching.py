@@ -159,7 +159,9 @@ class Attacher:
                     retry.restart()
         # The next PRODUCER waits for its lookup.
         self._pool.forget_brokers(
-            [t for t, answer in answers.items() if isinstance(answer, PulsarSparkError)]
+            topic
+            for topic, answer in answers.items()
+            if isinstance(answer, PulsarSparkError)
         )
         sealed = self._end_sealed(by_topic, answers)
         return {
@@ -170,7 +172,7 @@ class Attacher:
     def _send(
         self, producers: Mapping[str, TopicProducer]
     ) -> tuple[dict[str, Connection | PulsarSparkError], _Replies]:
-        """Send PRODUCER for each to the broker that serves its topic partition.
+        """Send PRODUCER to the brokers that serve the topic partitions.
 
         Returns:
             The connections, and the replies to come, by topic.
@@ -237,8 +239,9 @@ class Attacher:
         """Look topic partitions up, and send PRODUCER again where brokers say nothing.
 
         A broker (4.0.7, 4.2.4) never answers PRODUCER that comes before the broker
-        serves the topic partition, or after. By now that may be another broker, or the
-        same again. A broker that is only slow gives the first PRODUCER up.
+        serves the topic partition, or after. By now another broker may serve the topic
+        partition, or the same broker again. A broker that is only slow gives the first
+        PRODUCER up.
 
         Args:
             producers: By topic partition.
