@@ -85,5 +85,6 @@ def test_all_of_it() -> None:
     results = run([*chosen, broken], rows=2_000, repeats=1, seconds=1)
     assert [result.failure for result in results[:2]] == ["", ""]
     assert [result.lost for result in results[:2]] == [0, 0]
-    assert all(result.rows == 2_000 and result.cpu_s[0] > 0 for result in results[:2])
+    assert [result.rows for result in results[:2]] == [2_000, 2_000]
+    assert results[0].cpu_s[0] > 0  # the client may need less than a tick of the clock
     assert results[2].failure
