@@ -368,10 +368,12 @@ class TransactionsOffError(PulsarSparkError):
 class TransactionLostError(BrokerError):
     """Transactions ended before their commit: most often they had expired.
 
-    A micro-batch, a batch write or a task took longer than its transactions live.
+    A micro-batch, a batch write or a task took longer than its transactions live. Or
+    Pulsar has left a topic out of a commit, because it was unloaded at that moment.
 
     Cure: Start the query again: it writes the missing rows; a batch write, too, unless
-    the message says that some rows are visible. Raise ``transactionTimeoutMs``.
+    the message says that some rows are visible. Raise ``transactionTimeoutMs``. Rows
+    that a commit left out are lost; the message names their topics.
 
     Attributes:
         batch_id: The micro-batch, -1 if it is about none.

@@ -503,6 +503,11 @@ LAYERS = {
         (),
         _NETWORK,
     ),
+    "sink.commit_check": Layer(
+        ("errors", "message_id", "text", "system", "topics", "wire", "client", "sink"),
+        (),
+        _NETWORK,
+    ),
     "sink.schemas": Layer(
         (
             "errors",

@@ -284,6 +284,27 @@ class TransactionClient:
             self._retry(),
         ) | {txn: None for txn in topics if txn.is_scalable}
 
+    def sweep(self, coordinator: int, topics: Sequence[str], ttl_ms: int) -> None:
+        """Have topic partitions drop what is left of a coordinator's transactions.
+
+        A broker takes rows of a transaction that is over, and may not be told of an
+        end. It drops such rows, and takes no more of them, when a later transaction of
+        the same coordinator is committed on the topic, with or without rows.
+
+        Args:
+            coordinator: Its number.
+            topics: Full names of topic partitions.
+            ttl_ms: Milliseconds after which the coordinator aborts the later one.
+
+        Raises:
+            PulsarSparkError: It could not be done.
+        """
+        txn = self.begin(ttl_ms, coordinator=coordinator)
+        self.add_partitions(txn, topics)
+        error = self.end([txn], TxnAction.COMMIT)[txn]
+        if error is not None:
+            raise error
+
     def ask(self, txns: Iterable[TxnId]) -> dict[TxnId, PulsarSparkError | None]:
         """Ask about transactions whose topic partitions are not known.
 

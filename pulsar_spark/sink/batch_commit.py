@@ -12,15 +12,20 @@ close to all or nothing as that allows:
 
 The first rule holds for ordinary topics. A transaction of scalable topics cannot be
 asked about; its coordinator says at the third rule how it was ended.
+
+A commit that is acknowledged may still have left out a topic: see ``commit_check``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.requests import together
 from pulsar_spark.client.transactions import (
     TransactionClient,
     TxnStatus,
@@ -32,6 +37,12 @@ from pulsar_spark.errors import (
     TransactionLostError,
 )
 from pulsar_spark.message_id import TxnId
+from pulsar_spark.sink.commit_check import (
+    CommitCheck,
+    Place,
+    Written,
+    left_out_error,
+)
 from pulsar_spark.sink.commit_log import Part
 from pulsar_spark.sink.visibility import Visibility, find_out
 from pulsar_spark.wire.commands import TxnAction
@@ -55,11 +66,13 @@ class Outcome:
         visible: Tasks whose rows are visible.
         lost: Those whose rows are not, and will never be.
         unknown: Those of which that is not known, with the reason.
+        left_out: Where rows of visible tasks are lost.
     """
 
     visible: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     unknown: dict[int, str] = field(default_factory=dict)
+    left_out: list[Place] = field(default_factory=list)
 
 
 class BatchCommit:
@@ -75,26 +88,36 @@ class BatchCommit:
         self._timeout_ms = timeout_ms
         self._transactions = TransactionClient(pool, patience_s=pool.write_patience_s)
 
-    def commit(self, parts: Mapping[int, Part]) -> None:
+    def commit(
+        self,
+        parts: Mapping[int, Part],
+        written: Mapping[TxnId, Written] = MappingProxyType({}),
+    ) -> None:
         """Make the rows of all tasks visible.
 
         Args:
             parts: What each task wrote, by its number.
+            written: Where each transaction wrote.
 
         Raises:
-            TransactionLostError: Transactions had expired. Nothing is visible, unless
-                the message says that a part of the rows is.
+            TransactionLostError: Transactions had expired, or a commit has left out a
+                topic. Nothing is visible, unless the message says that a part of the
+                rows is.
             CommitInDoubtError: Some rows may be visible, and it could not be found out
                 whether all are.
             PulsarSparkError: The cluster does not answer, or refuses. Nothing is
                 visible.
         """
-        self._confirm(parts)
-        outcome = self.settle(parts)
+        with CommitCheck(self._pool, written, self._timeout_ms / 1000) as check:
+            together(check.attach, partial(self._confirm, parts))
+            outcome = self.settle(parts, check.left_out)
         if outcome.unknown:
             raise in_doubt(outcome)
         if outcome.lost:
             raise self._partly_lost(outcome)
+        if outcome.left_out:
+            tasks = {part.txn: task for task, part in parts.items()}
+            raise left_out_error(outcome.left_out, tasks)
 
     def abort(self, txns: Iterable[TxnId]) -> None:
         """Take back what was not committed, as far as that is possible now.
@@ -130,11 +153,16 @@ class BatchCommit:
             "`transactionTimeoutMs`, or let all tasks run at a time.",
         )
 
-    def settle(self, parts: Mapping[int, Part]) -> Outcome:
+    def settle(
+        self,
+        parts: Mapping[int, Part],
+        left_out: Callable[[list[TxnId]], list[Place]] = lambda txns: [],
+    ) -> Outcome:
         """Commit transactions, or find out what became of them.
 
         Args:
             parts: What each task wrote, by its number.
+            left_out: Returns where rows of committed transactions are lost.
         """
         retry = self._patience()
         outcome = Outcome()
@@ -162,6 +190,7 @@ class BatchCommit:
                 except PulsarSparkError:
                     outcome.unknown |= {pending[t]: e.message for t, e in again.items()}
                     break
+        outcome.left_out = left_out([parts[task].txn for task in outcome.visible])
         if over:
             logger.info(
                 "whether %d transactions were committed is looked up", len(over)

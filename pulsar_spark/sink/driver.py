@@ -21,7 +21,7 @@ from pulsar_spark.sink.base_write import BYTES, TaskResult
 from pulsar_spark.sink.batch_commit import BatchCommit
 from pulsar_spark.sink.commit_log import Part
 from pulsar_spark.sink.exactly_once import markers_topic
-from pulsar_spark.sink.logged_write import LoggedWrite, transactions_of
+from pulsar_spark.sink.logged_write import LoggedWrite, transactions_of, written_of
 from spark_topics.sink.write import Task
 
 
@@ -74,7 +74,8 @@ class BatchWrite(LoggedWrite):
                     result.task.number: Part(result.txn, *result.written.entry)
                     for result in results
                     if result.txn is not None
-                }
+                },
+                written_of(results),
             )
         self._log_summary("write", results)
 

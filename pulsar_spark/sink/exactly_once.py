@@ -52,6 +52,12 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink import commit_protocol
 from pulsar_spark.sink.batch_commit import BatchCommit, in_doubt
+from pulsar_spark.sink.commit_check import (
+    CommitCheck,
+    Place,
+    Written,
+    left_out_error,
+)
 from pulsar_spark.sink.commit_log import (
     Began,
     Part,
@@ -126,6 +132,8 @@ class CommitProtocol:
         self._ending_s = max(
             _ENDING_PATIENCE * self._options.operation_timeout_s, patience_s or 0
         )
+        self._check: CommitCheck | None = None
+        self._left_out: list[Place] = []
 
     def recover(self) -> CommitProgress:
         """Carry out what was decided, abort what was not.
@@ -161,6 +169,8 @@ class CommitProtocol:
         tasks: int,
         rows: Mapping[int, Tally] | None = None,
         entries: Mapping[int, tuple[str, MessageId | None]] = MappingProxyType({}),
+        *,
+        written: Mapping[TxnId, Written] = MappingProxyType({}),
     ) -> None:
         """Make a micro-batch visible.
 
@@ -173,23 +183,35 @@ class CommitProtocol:
                 already; None if it is not known.
             entries: An entry of each task that wrote to scalable topics, with the full
                 name of its segment; None where no receipt named one.
+            written: Where each transaction wrote.
 
         Raises:
             TransactionLostError: One of them had expired. What the others wrote is
-                visible; a restart of the stream writes the rest.
+                visible; a restart of the stream writes the rest. Or the commit has left
+                out a topic.
             QueryConflictError: Another run of the stream went to work in the meantime.
                 Or a part of the micro-batch was visible, and it was cut into other
                 parts now.
             PulsarSparkError: The cluster does not answer, or refuses; a restart of the
                 stream goes on from here.
         """
-        with self._log:
+        check = CommitCheck(self._pool, written, self._ending_s)
+        with self._log, check:
             together(
-                self._log.attach, lambda: self._transactions.connect(txns.values())
+                check.attach,
+                self._log.attach,
+                lambda: self._transactions.connect(txns.values()),
             )
+            self._check = check
             self._run(
                 commit_protocol.commit(batch_id, txns, progress, tasks, rows, entries)
             )
+        # Markers are not missed: the log says by now that the micro-batch is visible.
+        markers = self._markers.topic
+        left_out = [p for p in self._left_out if p.topic_partition != markers]
+        if left_out:
+            numbers = {txn: number for number, txn in txns.items()}
+            raise left_out_error(left_out, numbers, batch_id)
 
     def abort(self, progress: CommitProgress | None = None) -> None:
         """Abort the written transactions, unless decided.
@@ -272,15 +294,19 @@ class CommitProtocol:
     def _end(self, txns: Sequence[TxnId], action: TxnAction) -> list[TxnId]:
         """End transactions; return the transactions that had ended before.
 
+        Of those that this has committed, note where rows are lost.
+
         Raises:
             PulsarSparkError: Whether they are over is not known.
         """
         retry = self._pool.retry(self._ending_s)
-        over = []
+        done, over = [], []
         while txns:
             again: dict[TxnId, PulsarSparkError] = {}
             for txn, error in self._transactions.end(txns, action).items():
                 match status_of(txn, error):
+                    case TxnStatus.DONE:
+                        done.append(txn)
                     case TxnStatus.OVER | TxnStatus.OPPOSED:
                         over.append(txn)
                     case TxnStatus.ENDING:
@@ -293,6 +319,8 @@ class CommitProtocol:
             txns = list(again)
             if txns:
                 retry.pause(again[txns[0]])
+        if self._check is not None and action is TxnAction.COMMIT:
+            self._left_out += self._check.left_out(done)
         return over
 
     def _find_out(self, parts: Mapping[int, Part]) -> frozenset[int]:

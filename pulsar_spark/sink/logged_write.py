@@ -26,6 +26,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import WriteOptions
 from pulsar_spark.sink.base_write import BaseWrite, TaskResult
+from pulsar_spark.sink.commit_check import Written
 from pulsar_spark.sink.exactly_once import (
     CommitProgress,
     CommitProtocol,
@@ -133,7 +134,10 @@ class LoggedWrite(BaseWrite):
                 for result in results
                 if result.txn is not None and result.txn.is_scalable
             }
-            protocol.commit(batch_id, txns, progress, tasks, rows, entries)
+            protocol.commit(
+                *(batch_id, txns, progress, tasks, rows, entries),
+                written=written_of(results),
+            )
 
     def _abort(self, results: Sequence[TaskResult], what: str) -> None:
         """Abort what is undecided, as far as that is possible now.
@@ -288,3 +292,8 @@ class _Tallied:
 def transactions_of(results: Iterable[TaskResult]) -> dict[int, TxnId]:
     """Return the transactions by the numbers of their tasks."""
     return {r.task.number: r.txn for r in results if r.txn is not None}
+
+
+def written_of(results: Iterable[TaskResult]) -> dict[TxnId, Written]:
+    """Return where each transaction wrote."""
+    return {r.txn: r.written.entries for r in results if r.txn is not None}

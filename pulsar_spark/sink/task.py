@@ -120,8 +120,8 @@ class WriteSummary:
         took_s: How long that took, in seconds.
         reconnects: How often a connection had to be made again.
         topic_partitions: To how many topic partitions.
-        entry: One of them, and the message id of an entry there; None in its stead
-            where no receipt named one.
+        entries: In a transaction, an entry of each of them, by full name, and of the
+            topic of markers; None where no receipt named an entry.
     """
 
     rows: int = 0
@@ -130,7 +130,17 @@ class WriteSummary:
     took_s: float = field(default=0.0, compare=False)
     reconnects: int = 0
     topic_partitions: int = 0
-    entry: tuple[str, MessageId | None] = ("", None)
+    entries: Mapping[str, MessageId | None] = field(default_factory=dict)
+
+    @property
+    def entry(self) -> tuple[str, MessageId | None]:
+        """Return a topic partition with a known entry, or any; "" for none."""
+        # The last ones first: segments that were sealed go sooner.
+        return max(
+            reversed(list(self.entries.items())),
+            key=lambda entry: entry[1] is not None,
+            default=("", None),
+        )
 
 
 class TaskWriter:
@@ -579,13 +589,11 @@ class TaskWriter:
             took_s=self._statistics.elapsed_s,
             reconnects=self._producers.reconnects,
             topic_partitions=len(producers),
-            entry=max(
-                # The last ones first: segments that were sealed go sooner.
-                ((p.topic, p.stored.last_message) for p in reversed(producers)),
-                key=lambda entry: entry[1] is not None,
-                default=("", None),
-            ),
         )
+        if self._transaction is not None:
+            everywhere = [*self._markers.all, *producers]
+            entries = {p.topic: p.stored.last_message for p in everywhere}
+            summary = replace(summary, entries=entries)
         if self._options.guarantee is DeliveryGuarantee.NONE:
             summary = replace(summary, rows=self._rows)  # as far as we know
         return summary

@@ -142,21 +142,8 @@ class TaskTransaction:
             logger.info("%s", error)
         is_late = status_of(self.txn, error).is_closed
         if is_late and self._topics and not self.txn.is_scalable:
-            self._sweep()
-
-    def _sweep(self) -> None:
-        """Free readers of what may have been sent after the transaction was over.
-
-        Brokers drop that, and take no more of it, when a later one of the same
-        coordinator is committed on the topic, with or without rows.
-        """
-        try:
-            other = self._transactions.begin(
-                self._timeout_ms, coordinator=self.txn.most
-            )
-            self._transactions.add_partitions(other, self._topics)
-            error = self._transactions.end([other], TxnAction.COMMIT)[other]
-            if error is not None:
-                raise error
-        except PulsarSparkError as error:
-            logger.warning("%s", error)
+            # What may have been sent after the transaction was over keeps readers away.
+            try:
+                self._transactions.sweep(self.txn.most, self._topics, self._timeout_ms)
+            except PulsarSparkError as error:
+                logger.warning("%s", error)

@@ -908,6 +908,33 @@ def end_txn(txn: TxnId, action: TxnAction) -> Request[pb.CommandEndTxnResponse]:
     )
 
 
+#: Below every transaction: the -1 of Java. The broker drops none as outdated.
+_NO_WATERMARK = 2**64 - 1
+
+
+def end_txn_on_partition(
+    txn: TxnId, topic: str, action: TxnAction
+) -> Request[pb.CommandEndTxnOnPartitionResponse]:
+    """Build END_TXN_ON_PARTITION, which brokers take from superusers only.
+
+    A coordinator sends this request to the broker of each topic partition. To repeat it
+    adds a marker and changes nothing else.
+    """
+    body = pb.CommandEndTxnOnPartition(
+        txnid_most_bits=txn.most,
+        txnid_least_bits=txn.least,
+        topic=topic,
+        txn_action=action,
+        txnid_least_bits_of_low_watermark=_NO_WATERMARK,
+    )
+    return Request(
+        pb.BaseCommand(
+            type=pb.BaseCommand.END_TXN_ON_PARTITION, endTxnOnPartition=body
+        ),
+        pb.CommandEndTxnOnPartitionResponse,
+    )
+
+
 def _encode(command: pb.BaseCommand) -> bytes:
     return encode_frame(command.SerializeToString())
 

@@ -494,6 +494,7 @@ _HANDLERS: dict[int, Callable[[pb.BaseCommand], Event | None]] = {
     pb.BaseCommand.NEW_TXN_RESPONSE: _reply,
     pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE: _reply,
     pb.BaseCommand.END_TXN_RESPONSE: _reply,
+    pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE: _reply,
     pb.BaseCommand.SCALABLE_TOPIC_UPDATE: _reply,
     pb.BaseCommand.SCALABLE_TOPIC_SUBSCRIBE_RESPONSE: _reply,
     pb.BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE: _reply,

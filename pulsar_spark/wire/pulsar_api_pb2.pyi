@@ -70,7 +70,7 @@ class TxnAction(_TxnAction, metaclass=_TxnActionEnumTypeWrapper):
     Transactions. An id has two halves; most is the coordinator's number, 0:0 is valid.
     ---------------------------------------------------------------------------
 
-    Enum of CommandEndTxn.txn_action.
+    Enum of txn_action.
     """
 
 COMMIT: TxnAction.ValueType  # 0
@@ -2418,6 +2418,73 @@ class CommandEndTxnResponse(google.protobuf.message.Message):
 global___CommandEndTxnResponse = CommandEndTxnResponse
 
 @typing.final
+class CommandEndTxnOnPartition(google.protobuf.message.Message):
+    """Coordinator, or a superuser: end a transaction on a single topic partition."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    TXNID_LEAST_BITS_FIELD_NUMBER: builtins.int
+    TXNID_MOST_BITS_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
+    TXN_ACTION_FIELD_NUMBER: builtins.int
+    TXNID_LEAST_BITS_OF_LOW_WATERMARK_FIELD_NUMBER: builtins.int
+    request_id: builtins.int
+    """required"""
+    txnid_least_bits: builtins.int
+    txnid_most_bits: builtins.int
+    topic: builtins.str
+    txn_action: builtins.int
+    """a TxnAction"""
+    txnid_least_bits_of_low_watermark: builtins.int
+    """required by 3.0.7"""
+    def __init__(
+        self,
+        *,
+        request_id: builtins.int | None = ...,
+        txnid_least_bits: builtins.int | None = ...,
+        txnid_most_bits: builtins.int | None = ...,
+        topic: builtins.str | None = ...,
+        txn_action: builtins.int | None = ...,
+        txnid_least_bits_of_low_watermark: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["request_id", b"request_id", "topic", b"topic", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_least_bits_of_low_watermark", b"txnid_least_bits_of_low_watermark", "txnid_most_bits", b"txnid_most_bits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "topic", b"topic", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_least_bits_of_low_watermark", b"txnid_least_bits_of_low_watermark", "txnid_most_bits", b"txnid_most_bits"]) -> None: ...
+
+global___CommandEndTxnOnPartition = CommandEndTxnOnPartition
+
+@typing.final
+class CommandEndTxnOnPartitionResponse(google.protobuf.message.Message):
+    """Broker: answer to END_TXN_ON_PARTITION, once the topic partition has the marker."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    TXNID_LEAST_BITS_FIELD_NUMBER: builtins.int
+    TXNID_MOST_BITS_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    request_id: builtins.int
+    """required"""
+    txnid_least_bits: builtins.int
+    txnid_most_bits: builtins.int
+    error: builtins.int
+    message: builtins.str
+    def __init__(
+        self,
+        *,
+        request_id: builtins.int | None = ...,
+        txnid_least_bits: builtins.int | None = ...,
+        txnid_most_bits: builtins.int | None = ...,
+        error: builtins.int | None = ...,
+        message: builtins.str | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["error", b"error", "message", b"message", "request_id", b"request_id", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "message", b"message", "request_id", b"request_id", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]) -> None: ...
+
+global___CommandEndTxnOnPartitionResponse = CommandEndTxnOnPartitionResponse
+
+@typing.final
 class CommandScalableTopicLookup(google.protobuf.message.Message):
     """Scalable topics (Pulsar 5, PIP-460). What is not set means 0.
 
@@ -2824,6 +2891,8 @@ class BaseCommand(google.protobuf.message.Message):
         ADD_SUBSCRIPTION_TO_TXN_RESPONSE: BaseCommand._Type.ValueType  # 55
         END_TXN: BaseCommand._Type.ValueType  # 56
         END_TXN_RESPONSE: BaseCommand._Type.ValueType  # 57
+        END_TXN_ON_PARTITION: BaseCommand._Type.ValueType  # 58
+        END_TXN_ON_PARTITION_RESPONSE: BaseCommand._Type.ValueType  # 59
         TC_CLIENT_CONNECT_REQUEST: BaseCommand._Type.ValueType  # 62
         TC_CLIENT_CONNECT_RESPONSE: BaseCommand._Type.ValueType  # 63
         TOPIC_MIGRATED: BaseCommand._Type.ValueType  # 68
@@ -2885,6 +2954,8 @@ class BaseCommand(google.protobuf.message.Message):
     ADD_SUBSCRIPTION_TO_TXN_RESPONSE: BaseCommand.Type.ValueType  # 55
     END_TXN: BaseCommand.Type.ValueType  # 56
     END_TXN_RESPONSE: BaseCommand.Type.ValueType  # 57
+    END_TXN_ON_PARTITION: BaseCommand.Type.ValueType  # 58
+    END_TXN_ON_PARTITION_RESPONSE: BaseCommand.Type.ValueType  # 59
     TC_CLIENT_CONNECT_REQUEST: BaseCommand.Type.ValueType  # 62
     TC_CLIENT_CONNECT_RESPONSE: BaseCommand.Type.ValueType  # 63
     TOPIC_MIGRATED: BaseCommand.Type.ValueType  # 68
@@ -2946,6 +3017,8 @@ class BaseCommand(google.protobuf.message.Message):
     ADDSUBSCRIPTIONTOTXNRESPONSE_FIELD_NUMBER: builtins.int
     ENDTXN_FIELD_NUMBER: builtins.int
     ENDTXNRESPONSE_FIELD_NUMBER: builtins.int
+    ENDTXNONPARTITION_FIELD_NUMBER: builtins.int
+    ENDTXNONPARTITIONRESPONSE_FIELD_NUMBER: builtins.int
     TCCLIENTCONNECTREQUEST_FIELD_NUMBER: builtins.int
     TCCLIENTCONNECTRESPONSE_FIELD_NUMBER: builtins.int
     TOPICMIGRATED_FIELD_NUMBER: builtins.int
@@ -3055,6 +3128,10 @@ class BaseCommand(google.protobuf.message.Message):
     @property
     def endTxnResponse(self) -> global___CommandEndTxnResponse: ...
     @property
+    def endTxnOnPartition(self) -> global___CommandEndTxnOnPartition: ...
+    @property
+    def endTxnOnPartitionResponse(self) -> global___CommandEndTxnOnPartitionResponse: ...
+    @property
     def tcClientConnectRequest(self) -> global___CommandTcClientConnectRequest: ...
     @property
     def tcClientConnectResponse(self) -> global___CommandTcClientConnectResponse: ...
@@ -3129,6 +3206,8 @@ class BaseCommand(google.protobuf.message.Message):
         addSubscriptionToTxnResponse: global___CommandAddSubscriptionToTxnResponse | None = ...,
         endTxn: global___CommandEndTxn | None = ...,
         endTxnResponse: global___CommandEndTxnResponse | None = ...,
+        endTxnOnPartition: global___CommandEndTxnOnPartition | None = ...,
+        endTxnOnPartitionResponse: global___CommandEndTxnOnPartitionResponse | None = ...,
         tcClientConnectRequest: global___CommandTcClientConnectRequest | None = ...,
         tcClientConnectResponse: global___CommandTcClientConnectResponse | None = ...,
         topicMigrated: global___CommandTopicMigrated | None = ...,
@@ -3142,7 +3221,7 @@ class BaseCommand(google.protobuf.message.Message):
         watch_scalable_topics_close: global___CommandWatchScalableTopicsClose | None = ...,
         scalable_topic_unsubscribe: global___CommandScalableTopicUnsubscribe | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalable_topic_close", b"scalable_topic_close", "scalable_topic_lookup", b"scalable_topic_lookup", "scalable_topic_subscribe", b"scalable_topic_subscribe", "scalable_topic_subscribe_response", b"scalable_topic_subscribe_response", "scalable_topic_unsubscribe", b"scalable_topic_unsubscribe", "scalable_topic_update", b"scalable_topic_update", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watch_scalable_topics", b"watch_scalable_topics", "watch_scalable_topics_close", b"watch_scalable_topics_close", "watch_scalable_topics_update", b"watch_scalable_topics_update"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalable_topic_close", b"scalable_topic_close", "scalable_topic_lookup", b"scalable_topic_lookup", "scalable_topic_subscribe", b"scalable_topic_subscribe", "scalable_topic_subscribe_response", b"scalable_topic_subscribe_response", "scalable_topic_unsubscribe", b"scalable_topic_unsubscribe", "scalable_topic_update", b"scalable_topic_update", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watch_scalable_topics", b"watch_scalable_topics", "watch_scalable_topics_close", b"watch_scalable_topics_close", "watch_scalable_topics_update", b"watch_scalable_topics_update"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnOnPartition", b"endTxnOnPartition", "endTxnOnPartitionResponse", b"endTxnOnPartitionResponse", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalable_topic_close", b"scalable_topic_close", "scalable_topic_lookup", b"scalable_topic_lookup", "scalable_topic_subscribe", b"scalable_topic_subscribe", "scalable_topic_subscribe_response", b"scalable_topic_subscribe_response", "scalable_topic_unsubscribe", b"scalable_topic_unsubscribe", "scalable_topic_update", b"scalable_topic_update", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watch_scalable_topics", b"watch_scalable_topics", "watch_scalable_topics_close", b"watch_scalable_topics_close", "watch_scalable_topics_update", b"watch_scalable_topics_update"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnOnPartition", b"endTxnOnPartition", "endTxnOnPartitionResponse", b"endTxnOnPartitionResponse", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalable_topic_close", b"scalable_topic_close", "scalable_topic_lookup", b"scalable_topic_lookup", "scalable_topic_subscribe", b"scalable_topic_subscribe", "scalable_topic_subscribe_response", b"scalable_topic_subscribe_response", "scalable_topic_unsubscribe", b"scalable_topic_unsubscribe", "scalable_topic_update", b"scalable_topic_update", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watch_scalable_topics", b"watch_scalable_topics", "watch_scalable_topics_close", b"watch_scalable_topics_close", "watch_scalable_topics_update", b"watch_scalable_topics_update"]) -> None: ...
 
 global___BaseCommand = BaseCommand

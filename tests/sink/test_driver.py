@@ -41,6 +41,7 @@ from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
     Session,
+    leaving_out,
     refuse,
     refuse_entry,
     seal,
@@ -562,6 +563,49 @@ def test_coordinator_and_log_are_away(
     assert away.refusals > 1 or has_no_log
     assert [one for one in visible(scripted) if one.endswith(b"a")]
     assert scripted.ended[-1] == (results[0].txn, TxnAction.COMMIT)
+
+
+# -- commits that leave topics out -----------------------------------------------------
+
+
+def leave_out(broker: ScriptedBroker, *topics: str) -> Callable[[], None]:
+    """The next commit does not reach these topics."""
+    return lambda: broker.script("END_TXN", leaving_out(*topics))
+
+
+@pytest.mark.parametrize("make", [batch_write, stream_write])
+@pytest.mark.parametrize("left_out", [[TOPIC], [TOPIC, MARKERS]])
+def test_a_commit_that_leaves_topics_out(
+    scripted: ScriptedBroker, make: Any, left_out: list[str]
+) -> None:
+    """It is mended where the role may do that."""
+    commit(make(scripted), b"a", between=leave_out(scripted, *left_out))
+    assert not scripted.dropped
+    assert (TOPIC in {topic for _, topic in scripted.left_out}) is False
+
+
+@pytest.mark.parametrize("make", [batch_write, stream_write])
+def test_rows_that_a_commit_has_left_out(scripted: ScriptedBroker, make: Any) -> None:
+    """Where the role may not mend it an error tells of them; a stream goes on."""
+    scripted.takes_superusers = False
+    what = "micro-batch 0" if make is stream_write else "this write"
+    text = f"out of the commit of {what}: {TOPIC}"
+    with pytest.raises(TransactionLostError, match=text):
+        commit(make(scripted), b"a", between=leave_out(scripted, TOPIC, MARKERS))
+    assert {topic for _, topic in scripted.dropped} >= {TOPIC}
+    if make is stream_write:
+        again = commit(make(scripted), b"a")
+        assert again.written.duplicate_rows == 1
+        commit(make(scripted), b"b", of=task(0, batch_id=1))
+        assert len(records(scripted, Committed)) >= 2
+
+
+def test_markers_that_a_commit_has_left_out(scripted: ScriptedBroker) -> None:
+    """They are missed by nobody: the log says that the micro-batch is visible."""
+    scripted.takes_superusers = False
+    commit(stream_write(scripted), b"a", between=leave_out(scripted, MARKERS))
+    again = commit(stream_write(scripted), b"a")
+    assert again.written.duplicate_rows == 1
 
 
 SCALABLE = "topic://public/default/t"

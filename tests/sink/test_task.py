@@ -159,7 +159,7 @@ def test_nothing_is_opened_before_the_first_row(scripted: ScriptedBroker) -> Non
 
 
 def test_what_a_task_tells(scripted: ScriptedBroker) -> None:
-    """Rows and bytes that are stored, in how many topic partitions, and one of them."""
+    """Rows and bytes that are stored, and in how many topic partitions."""
     options = options_of(scripted, deliveryGuarantee="at-least-once")
     batch = pa.record_batch(
         {"value": [b"a", b"b", b"c"], "__partition": pa.array([1, 0, 1], pa.int32())}
@@ -167,10 +167,28 @@ def test_what_a_task_tells(scripted: ScriptedBroker) -> None:
     written = write(options, [batch, batch])
     assert (written.rows, written.duplicate_rows, written.topic_partitions) == (6, 0, 2)
     assert written.size_bytes > 6
+    assert not written.entries
+    assert rows_at(scripted, *PARTITIONS) == [[b"b", b"b"], [b"a", b"c"] * 2]
+
+
+def test_what_a_task_tells_of_a_transaction(scripted: ScriptedBroker) -> None:
+    """The last entry of each topic partition and of the markers; any does for all."""
+    options = options_of(scripted, deliveryGuarantee="exactly-once")
+    batch = pa.record_batch(
+        {"value": [b"a", b"b", b"c"], "__partition": pa.array([1, 0, 1], pa.int32())}
+    )
+    transaction = TaskTransaction.begin(shared_pool(options.client), 60_000)
+    written = write(
+        *(options, [batch, batch]), transaction=transaction, marker=(MARKERS, b"end")
+    )
+    last = {topic: scripted.topics[topic][-1].place for topic in written.entries}
+    assert set(last) == {MARKERS, *PARTITIONS}
+    assert last == {
+        topic: entry and entry.position for topic, entry in written.entries.items()
+    }
     topic, entry = written.entry
     assert topic in PARTITIONS
-    assert entry is not None
-    assert rows_at(scripted, *PARTITIONS) == [[b"b", b"b"], [b"a", b"c"] * 2]
+    assert entry == written.entries[topic]
 
 
 @pytest.mark.parametrize("guarantee", ["none", "at-least-once"])

@@ -359,6 +359,25 @@ def refuse(code: str, message: str = "scripted") -> Action:
     return action
 
 
+def leaving_out(*topics: str, closes: bool = True) -> Action:
+    """Does what a coordinator does that END_TXN reaches while topics are unloaded.
+
+    Args:
+        topics: The topic partitions that it leaves out.
+        closes: Whether consumers there are closed, as they are by an unload.
+    """
+
+    def action(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        txn = TxnId(c.endTxn.txnid_most_bits, c.endTxn.txnid_least_bits)
+        broker.leave_out(txn, topics)
+        if closes:
+            for topic in topics:
+                broker.close_consumers(topic)
+        broker.answer(session, c)
+
+    return action
+
+
 def refuse_layout(code: str, message: str) -> Action:
     """Answers SCALABLE_TOPIC_LOOKUP with an error."""
 
@@ -475,6 +494,9 @@ class ScriptedBroker:
         transactions: The topic partitions of each open transaction.
         ended: The transactions that were ended, and how.
         aborted: Those whose entries are never delivered.
+        left_out: Committed transactions of whose commit a topic partition was not told.
+        dropped: Those whose rows it has dropped since.
+        takes_superusers: Whether it lets clients end transactions on a topic partition.
         closing: Topic partitions that are being given away: nothing of them is
             delivered, or said to be stored.
         deduplicates: Whether it drops entries that it has.
@@ -512,6 +534,10 @@ class ScriptedBroker:
         self.transactions: dict[TxnId, list[str]] = {}
         self.ended: list[tuple[TxnId, TxnAction]] = []
         self.aborted: set[TxnId] = set()
+        self.left_out: set[tuple[TxnId, str]] = set()
+        self.dropped: set[tuple[TxnId, str]] = set()
+        self._newest_left_out = -1  # of the transactions that were open then
+        self.takes_superusers = True
         #: How transactions of scalable topics were ended, until this is forgotten.
         self.outcomes: dict[TxnId, TxnAction] = {}
         self.closing: set[str] = set()
@@ -620,6 +646,12 @@ class ScriptedBroker:
                 if txn.is_scalable:
                     self.outcomes[known] = TxnAction.ABORT
         self._deliver_all()
+
+    def leave_out(self, txn: TxnId, topics: Sequence[str]) -> None:
+        """Keeps a commit that is about to come from topic partitions."""
+        with self._lock:
+            self.left_out |= {(txn, topic) for topic in topics}
+            self._newest_left_out = max(other.least for other in self.transactions)
 
     def _deliver_all(self) -> None:
         for session in self.sessions:
@@ -1112,9 +1144,7 @@ class ScriptedBroker:
         entries = self.topics.get(consumer.topic, [])
         ack_sets = consumer.subscription.ack_sets
         # Behind the first entry of an open transaction nobody gets anything.
-        end = len(entries)
-        if self.transactions:
-            end = _first(entries, lambda entry: _txn_of(entry) in self.transactions)
+        end = self._shown(consumer.topic)
         if consumer.topic in self.closing:
             end = 0
         while consumer.balance > 0 and consumer.next_entry < end:
@@ -1125,7 +1155,8 @@ class ScriptedBroker:
             for entry in entries[first:last]:
                 if size_bytes >= _READ_BYTES:
                     break
-                if _txn_of(entry) in self.aborted:
+                txn = _txn_of(entry)
+                if txn in self.aborted or (txn, consumer.topic) in self.dropped:
                     self._pass_over(consumer)
                     continue
                 size_bytes += len(entry.payload)
@@ -1135,6 +1166,18 @@ class ScriptedBroker:
                 charge = left or entry.messages
                 consumer.balance = _int32(consumer.balance - charge)
                 session.send_bytes(message_frame(consumer_id, entry, ack_set))
+
+    def _shown(self, topic: str) -> int:
+        """Returns how many entries come before the first of an open transaction."""
+        entries = self.topics.get(topic, [])
+        if not (self.transactions or self.left_out):
+            return len(entries)
+
+        def is_hidden(entry: StoredFrame) -> bool:
+            txn = _txn_of(entry)
+            return txn in self.transactions or (txn, topic) in self.left_out
+
+        return _first(entries, is_hidden)
 
     def _pass_over(self, consumer: _Consumer) -> None:
         """Acknowledges an entry itself, as brokers do with what they never deliver."""
@@ -1154,11 +1197,10 @@ class ScriptedBroker:
             return
         is_closing = consumer.topic in self.closing
         entries = () if is_closing else self.topics.get(consumer.topic, ())
-        hidden = self.hidden.get(consumer.topic, 0)
+        shown = self._shown(consumer.topic) - self.hidden.get(consumer.topic, 0)
         answer = pb.CommandGetLastMessageIdResponse(
             request_id=body.request_id,
-            last_message_id=self.says_last
-            or _last_id(entries[: len(entries) - hidden]),
+            last_message_id=self.says_last or _last_id(entries[:shown]),
             consumer_mark_delete_position=_id(consumer.subscription.mark_delete),
         )
         session.send(
@@ -1366,7 +1408,8 @@ class ScriptedBroker:
         with self._lock:
             txn = self._open_txn(session, body, answer)
             if txn is not None:
-                del self.transactions[txn]
+                topics = self.transactions.pop(txn)
+                self._drop_outdated(txn, topics)
                 self.ended.append((txn._replace(is_scalable=body.scalable), action))
                 if action is TxnAction.ABORT:
                     self.aborted.add(txn)
@@ -1376,6 +1419,40 @@ class ScriptedBroker:
             elif body.scalable:
                 self._tell_outcome(body, answer)
         session.send(type=_Type.END_TXN_RESPONSE, endTxnResponse=answer)
+
+    def _on_end_txn_on_partition(
+        self, session: Session, body: pb.CommandEndTxnOnPartition
+    ) -> None:
+        answer = pb.CommandEndTxnOnPartitionResponse(request_id=body.request_id)
+        txn = TxnId(body.txnid_most_bits, body.txnid_least_bits)
+        answer.txnid_most_bits, answer.txnid_least_bits = txn[:2]
+        if self.takes_superusers:
+            with self._lock:
+                self.left_out.discard((txn, body.topic))
+            self.start_thread(self._deliver_all)
+        else:
+            answer.error = _CODES["TransactionNotFound"]
+            answer.message = "scripted: not a superuser"
+        session.send(
+            type=_Type.END_TXN_ON_PARTITION_RESPONSE, endTxnOnPartitionResponse=answer
+        )
+
+    def _drop_outdated(self, txn: TxnId, topics: list[str]) -> None:
+        """Drops what is older than all that the coordinator knew of at that time.
+
+        Commits that are under way together do not drop each other's rows.
+        """
+        same = [other.least for other in self.transactions if other.most == txn.most]
+        lowest = min([*same, txn.least])
+        if lowest <= self._newest_left_out:
+            return
+        outdated = {
+            (other, topic)
+            for other, topic in self.left_out
+            if topic in topics and other.most == txn.most
+        }
+        self.left_out -= outdated
+        self.dropped |= outdated
 
     def _tell_outcome(self, body: pb.CommandEndTxn, answer: Any) -> None:
         """Answers about a transaction of scalable topics that is over."""

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check that a commit has reached every topic partition of its transactions.
+
+To commit, a coordinator looks up each topic partition of a transaction, and has the
+broker there store a marker that makes the rows visible. Where such a lookup fails with
+an error of metadata, as while the topic partition is being unloaded, the coordinator
+(3.0.7 to 5.0.0-M1) takes the topic partition for deleted, and answers that the commit
+is done. The rows stay hidden, and a later commit of the same coordinator drops them.
+
+Right behind a commit, a superuser has brokers store the marker again, by the request of
+the coordinator: END_TXN_ON_PARTITION. A second marker changes nothing.
+
+Brokers refuse that from any other role, and it is dear where many tasks have written to
+many topic partitions. Then a reader looks at each topic partition::
+
+    the last message for readers         what is done
+    is as far as the rows, or behind     nothing
+    is before the rows, or unknown       the marker is stored again
+    that is refused, and the reader      the topic partition is made to drop all rows
+    was closed: an unload                that wait for a commit; if the rows of this
+                                         commit are among them, that is an error
+
+Rows may also be hidden because an earlier transaction of another writer is open.
+
+Source: TransactionBufferHandlerImpl and ServerCnx.handleEndTxnOnPartition of Pulsar;
+test_unloads_during_commits in tests/broker and tests/broker/secured.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.requests import fan_out
+from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.errors import PulsarSparkError, TransactionLostError
+from pulsar_spark.message_id import LATEST, MessageId, TxnId
+from pulsar_spark.sink.visibility import Visibility, find_out
+from pulsar_spark.system import warn_once
+from pulsar_spark.topics import topic_of
+from pulsar_spark.wire.commands import (
+    SubscribeRequest,
+    TxnAction,
+    end_txn_on_partition,
+)
+from spark_topics.client.retry import ASKED_TOGETHER
+from spark_topics.text import list_names
+
+logger = logging.getLogger("pulsar_spark.sink")
+
+#: How long a transaction lives that makes topic partitions drop others, in ms.
+_SWEEP_MS = 60_000
+
+#: A reader of a topic partition costs a broker as much as so many further markers.
+_READER_MARKERS = 8
+
+#: The lower half of the id of a transaction that no coordinator begins.
+_NEVER_BEGUN = 2**63 - 1
+
+#: By full name of a topic partition, an entry that a transaction wrote there; None
+#: where no receipt named an entry.
+Written = Mapping[str, MessageId | None]
+
+
+class Place(NamedTuple):
+    """Where a transaction wrote.
+
+    Attributes:
+        txn: The transaction.
+        topic_partition: Full name.
+    """
+
+    txn: TxnId
+    topic_partition: str
+
+
+class CommitCheck:
+    """Looks at the topic partitions of a commit. A context manager, for its readers.
+
+    Args:
+        pool: The cluster's connections.
+        written: What each transaction wrote. Transactions of scalable topics are not
+            checked.
+        patience_s: How long brokers are asked about a topic partition, in seconds.
+    """
+
+    def __init__(
+        self, pool: ConnectionPool, written: Mapping[TxnId, Written], patience_s: float
+    ) -> None:
+        self._pool = pool
+        self._written = {t: w for t, w in written.items() if not t.is_scalable}
+        self._patience_s = patience_s
+        self._readers = ConsumerSet(pool, TopicConsumer, waits_for_end=False)
+        self._unchecked: set[str] = set()
+        self._reads = False
+
+    def __enter__(self) -> CommitCheck:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._readers.close()
+
+    def attach(self) -> None:
+        """Begin to read the topic partitions, ahead of the commit, if that is needed.
+
+        A role that may not read, either, leaves the commit unchecked, with a warning.
+        """
+        topics = {topic for written in self._written.values() for topic in written}
+        markers = sum(map(len, self._written.values()))
+        if not topics:
+            return
+        if markers <= _READER_MARKERS * len(topics) and self._is_superuser():
+            return
+        self._reads = True
+        readers = self._readers
+        readers.connect(topics)
+        readers.step(
+            lambda reader: reader.subscribe(
+                SubscribeRequest(readers.reader_name(), start=LATEST)
+            )
+        )
+        refused = {t: e for t, e in readers.take_failures().items() if not e.retriable}
+        self._unchecked.update(refused)
+        if refused:
+            names = list_names(sorted(set(map(topic_of, refused))))
+            warn_once(
+                f"Whether commits reach all partitions of {names} is not checked: "
+                f"readers are refused. {next(iter(refused.values()))}"
+            )
+
+    def _is_superuser(self) -> bool:
+        """Return whether brokers let the role end transactions."""
+        txn, written = next((t, w) for t, w in self._written.items() if w)
+        # The marker of a transaction that never was makes nothing visible.
+        never = TxnId(txn.most, _NEVER_BEGUN)
+        return not self._ask([Place(never, next(iter(written)))])
+
+    def left_out(self, txns: Iterable[TxnId]) -> list[Place]:
+        """Make sure that a commit has reached all topic partitions.
+
+        Args:
+            txns: Transactions whose commit was just acknowledged.
+
+        Returns:
+            Where rows will never be visible.
+        """
+        hidden = {
+            Place(txn, topic): entry
+            for txn in txns
+            for topic, entry in self._written.get(txn, {}).items()
+            if topic not in self._unchecked
+        }
+        moved: set[str] = set()
+        if self._reads:
+            replies = self._readers.step(lambda reader: reader.get_last())
+            last = {topic: read_positions(r).last for topic, r in replies.items()}
+            hidden = {
+                place: entry
+                for place, entry in hidden.items()
+                if not _shows(last.get(place.topic_partition), entry)
+            }
+            moved = {p.topic_partition for p in hidden} - replies.keys()
+        if not hidden:
+            return []
+        refused = self._end(hidden, moved)
+        if moved:
+            logger.info(
+                "topics were unloaded during a commit, and their brokers told of the "
+                "commit once more: %s",
+                list_names(moved),
+            )
+        in_doubt = {p: hidden[p] for p in hidden if p.topic_partition in moved}
+        return self._dropped(in_doubt, refused)
+
+    def _end(self, places: Collection[Place], moved: set[str]) -> list[Place]:
+        """Have brokers end transactions.
+
+        Args:
+            places: Where.
+            moved: Gets the topic partitions whose broker could not do so at once.
+
+        Returns:
+            The places where brokers refuse.
+        """
+        retry = self._pool.retry(self._patience_s)
+        refused: list[Place] = []
+        pending = list(places)
+        while pending:
+            failed: dict[Place, PulsarSparkError] = {}
+            for first in range(0, len(pending), ASKED_TOGETHER):
+                failed |= self._ask(pending[first : first + ASKED_TOGETHER])
+            refused += [place for place, error in failed.items() if not error.retriable]
+            pending = [place for place, error in failed.items() if error.retriable]
+            if pending:
+                topics = {place.topic_partition for place in pending}
+                moved |= topics
+                self._pool.forget_brokers(topics)
+                try:
+                    retry.pause(failed[pending[0]])
+                except PulsarSparkError as error:
+                    logger.warning("A commit could not be checked: %s", error)
+                    break
+        return refused
+
+    def _ask(self, places: Collection[Place]) -> dict[Place, PulsarSparkError]:
+        """Ask brokers to end transactions, and return their errors."""
+        topics = dict.fromkeys(place.topic_partition for place in places)
+        brokers = TopicLookup(self._pool).likely_brokers(topics)
+        connections = self._pool.get_all(brokers)
+        answers = fan_out(
+            {place: connections[place.topic_partition] for place in places},
+            {place: end_txn_on_partition(*place, TxnAction.COMMIT) for place in places},
+            self._pool.options.patience.unheard_s,
+        )
+        return {
+            place: answer.about(place.topic_partition)
+            for place, answer in answers.items()
+            if isinstance(answer, PulsarSparkError)
+        }
+
+    def _dropped(
+        self, moved: Mapping[Place, MessageId | None], refused: Collection[Place]
+    ) -> list[Place]:
+        """Return the places whose rows are lost, and have readers pass these over.
+
+        Args:
+            moved: Places on topic partitions that were unloaded, each with an entry.
+            refused: Places where brokers were not told.
+        """
+        retry = self._pool.retry(self._pool.options.operation_timeout_s)
+        dropped: list[Place] = []
+        try:
+            self._sweep([place for place in refused if place in moved])
+            for place, entry in moved.items():
+                if entry is not None:
+                    topic = place.topic_partition
+                    if find_out(self._pool, topic, entry, retry) is Visibility.ABORTED:
+                        dropped.append(place)
+        except PulsarSparkError as error:
+            logger.warning("A commit could not be checked: %s", error)
+        return dropped
+
+    def _sweep(self, places: Iterable[Place]) -> None:
+        """Have topic partitions drop the rows that they were not told of."""
+        topics: dict[int, list[str]] = {}
+        for txn, topic in places:
+            topics.setdefault(txn.most, []).append(topic)
+        transactions = TransactionClient(self._pool)
+        for coordinator, names in topics.items():
+            transactions.sweep(coordinator, names, _SWEEP_MS)
+
+
+def left_out_error(
+    places: Collection[Place], tasks: Mapping[TxnId, int], batch_id: int = -1
+) -> TransactionLostError:
+    """Return the error for rows that a commit has left out.
+
+    Args:
+        places: Where.
+        tasks: The number of each transaction's task.
+        batch_id: The micro-batch, -1 for a batch write.
+    """
+    numbers = sorted({tasks[place.txn] for place in places})
+    topics = sorted({place.topic_partition for place in places})
+    what = "this write" if batch_id < 0 else f"micro-batch {batch_id}"
+    then = (
+        "To repeat the write stores the others twice."
+        if batch_id < 0
+        else "A restart goes on with the next micro-batch."
+    )
+    return TransactionLostError(
+        batch_id,
+        numbers,
+        f"Pulsar left {len(topics)} topic partitions out of the commit of {what}: "
+        f"{list_names(topics)}. That happens where topics are unloaded at that moment. "
+        f"What the tasks {list_names(numbers)} wrote there is not visible and will "
+        f"never be; all other rows of {what} are. {then} Commits of a role that is one "
+        "of `superUserRoles` in broker.conf are mended instead.",
+    )
+
+
+def _shows(last: MessageId | None, entry: MessageId | None) -> bool:
+    """Return whether readers get as far as an entry."""
+    return last is not None and entry is not None and last.position >= entry.position
