@@ -139,6 +139,16 @@ class CommitCheck:
         never = TxnId(txn.most, _NEVER_BEGUN)
         return not self._ask([Place(never, next(iter(written)))])
 
+    def tell(self, txns: Iterable[TxnId]) -> None:
+        """Tell topic partitions of a commit again, if the role is a superuser.
+
+        Args:
+            txns: Transactions that were committed some time ago.
+        """
+        places = [Place(t, topic) for t in txns for topic in self._written.get(t, ())]
+        if places and self._is_superuser():
+            self._end(places, set())
+
     def left_out(self, txns: Iterable[TxnId]) -> list[Place]:
         """Make sure that a commit has reached all topic partitions.
 

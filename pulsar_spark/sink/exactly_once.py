@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -61,6 +61,7 @@ from pulsar_spark.sink.commit_check import (
 from pulsar_spark.sink.commit_log import (
     Began,
     Part,
+    Prepared,
     Record,
     Term,
     dump_marker,
@@ -135,8 +136,11 @@ class CommitProtocol:
         self._check: CommitCheck | None = None
         self._left_out: list[Place] = []
 
-    def recover(self) -> CommitProgress:
+    def recover(self, topics: Collection[str] = ()) -> CommitProgress:
         """Carry out what was decided, abort what was not.
+
+        Args:
+            topics: Topic partitions that tasks may have written to, if they are known.
 
         Raises:
             TransactionsOffError: The cluster has no transactions.
@@ -151,6 +155,8 @@ class CommitProtocol:
         if progress.finished is not None:
             batch_id = progress.finished.batch_id
             logger.info("micro-batch %d was decided, and is finished now", batch_id)
+            if topics:
+                self._tell(progress.finished, progress.lost, topics)
         if progress.lost:
             logger.warning(
                 "micro-batch %d: the transactions of %d tasks expired before they "
@@ -160,6 +166,21 @@ class CommitProtocol:
                 len(progress.lost),
             )
         return progress.progress
+
+    def _tell(
+        self, decision: Prepared, lost: Collection[int], topics: Collection[str]
+    ) -> None:
+        """Tell topic partitions of a decision, which a coordinator may have left out.
+
+        Args:
+            decision: It was carried out just now, or by a driver that died behind that.
+            lost: Input partitions whose transactions were not committed.
+            topics: The topic partitions. Which of them the tasks wrote to is not known.
+        """
+        written = dict.fromkeys([*topics, self._markers.topic])
+        txns = [txn for number, txn in decision.txns.items() if number not in lost]
+        check = CommitCheck(self._pool, dict.fromkeys(txns, written), self._ending_s)
+        check.tell(txns)
 
     def commit(
         self,

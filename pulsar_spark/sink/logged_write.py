@@ -77,7 +77,8 @@ class LoggedWrite(BaseWrite):
 
     def _recover(self) -> None:
         """Carry out an earlier driver's decision, and abort undecided transactions."""
-        self._progress = self._protocol(self._pool.write_patience_s).recover()
+        topics = list(chain.from_iterable(self._targets.values()))
+        self._progress = self._protocol(self._pool.write_patience_s).recover(topics)
         is_new = not self._progress.query_id
         if is_new and self._is_idempotent and self._migrated:
             ids = last_micro_batches(last_stored_ids(self._pool, self._migrated))

@@ -600,6 +600,31 @@ def test_rows_that_a_commit_has_left_out(scripted: ScriptedBroker, make: Any) ->
         assert len(records(scripted, Committed)) >= 2
 
 
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_a_driver_that_died_while_a_commit_left_topics_out(
+    scripted: ScriptedBroker, *, is_ended: bool
+) -> None:
+    """The next one tells the topics, whoever has ended the transactions."""
+
+    def die(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        if is_ended:
+            leaving_out(TOPIC)(broker, replace(session, is_muted=True), c)
+        broker.script("END_TXN", refuse("AuthorizationError"))
+        broker.hang_up(session)
+
+    with pytest.raises(PulsarSparkError):
+        commit(
+            stream_write(scripted),
+            b"a",
+            between=lambda: scripted.script("END_TXN", die),
+        )
+    scripted.script("END_TXN", usual if is_ended else leaving_out(TOPIC))
+    again = commit(stream_write(scripted), b"a")
+    assert again.written.duplicate_rows == 1
+    assert not scripted.left_out
+    assert not scripted.dropped
+
+
 def test_markers_that_a_commit_has_left_out(scripted: ScriptedBroker) -> None:
     """They are missed by nobody: the log says that the micro-batch is visible."""
     scripted.takes_superusers = False
