@@ -241,7 +241,10 @@ class CommitCheck:
             moved: Places on topic partitions that were unloaded, each with an entry.
             refused: Places where brokers were not told.
         """
-        retry = self._pool.retry(self._pool.options.operation_timeout_s)
+        # Where brokers were told, only a commit of others in between can have dropped
+        # rows: that is worth a look, and no wait.
+        patience_s = self._pool.options.operation_timeout_s if refused else 0.0
+        retry = self._pool.retry(patience_s)
         dropped: list[Place] = []
         try:
             self._sweep([place for place in refused if place in moved])
@@ -251,7 +254,8 @@ class CommitCheck:
                     if find_out(self._pool, topic, entry, retry) is Visibility.ABORTED:
                         dropped.append(place)
         except PulsarSparkError as error:
-            logger.warning("A commit could not be checked: %s", error)
+            level = logging.WARNING if refused else logging.DEBUG
+            logger.log(level, "A commit could not be checked: %s", error)
         return dropped
 
     def _sweep(self, places: Iterable[Place]) -> None:
