@@ -10,6 +10,7 @@ that ``ARGS=--save`` of ``make bench``, ``make bench-peer``, ``make bench-rivals
 from __future__ import annotations
 
 import ast
+import base64
 import importlib
 import inspect
 import json
@@ -125,14 +126,17 @@ def generated() -> dict[Path, str]:
 def notebook(page: str) -> str:
     """Return a page as a Jupyter notebook: its blocks of Python are cells.
 
-    Links lead to the project, and pictures are left out: the notebook draws its own.
+    A block of text, or a picture, right behind such a block is the output of the cell.
+    Links lead to the project.
     """
-    page = re.sub(r"^!\[.*\n\n", "", page, flags=re.M)
     page = re.sub(r"\]\((?=[\w-]+\.md)", f"]({REPOSITORY}/blob/main/docs/", page)
     cells: list[dict[str, Any]] = []
     for number, text in enumerate(
         re.split(r"^```python\n(.*?)^```$", page, flags=re.M | re.S)
     ):
+        if output := _OUTPUT.match(text):
+            cells[-1]["outputs"] = [_output(*output.groups())]
+            text = text[output.end() :]
         source = text.strip().splitlines(keepends=True)
         if source:
             cell: dict[str, Any] = {"id": f"cell-{number}", "metadata": {}}
@@ -148,6 +152,23 @@ def notebook(page: str) -> str:
         "nbformat_minor": 5,
     }
     return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+#: What a block of Python prints, or draws: its text, or the name of its picture.
+_OUTPUT = re.compile(r"\n\n(?:```text\n(.*?)^```$|!\[[^]]*\]\((\S+)\)$)", re.M | re.S)
+
+
+def _output(text: str | None, picture: str) -> dict[str, Any]:
+    """Return the output of a notebook's cell."""
+    if text is not None:
+        lines = text.splitlines(keepends=True)
+        return {"output_type": "stream", "name": "stdout", "text": lines}
+    data = base64.b64encode((DOCS / picture).read_bytes()).decode()
+    return {
+        "output_type": "display_data",
+        "data": {"image/png": data},
+        "metadata": {},
+    }
 
 
 def conditions(module: ModuleType = errors) -> dict[str, type[TopicsError]]:
