@@ -23,6 +23,7 @@ myst_heading_anchors = 4
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_theme_options = {
     "source_repository": "https://github.com/pulsar-spark/pulsar-spark/",
     "source_branch": "main",
