@@ -158,6 +158,18 @@ ELSEWHERE = {
 }
 
 
+#: What pages show of the output of their blocks. README and index show a typed topic.
+SHOWN = {
+    code: shown
+    for page in ("reading", "schemas", "sql")
+    for code, shown in re.findall(
+        r"^```python\n(.*?)^```\n\n```text\n(.*?)^```",
+        (DOCS / f"{page}.md").read_text(),
+        flags=re.M | re.S,
+    )
+}
+
+
 def snippets() -> list[Any]:
     """Return the Python blocks of all documents, each once, named by its heading."""
     others = {
@@ -221,4 +233,12 @@ def test_snippet_runs(
             listener
         ) in listeners:  # or it would tell of the queries of other tests, too
             spark.streams.removeListener(listener)
-    capsys.readouterr()
+    printed = capsys.readouterr().out.replace(namespace, "public/default")
+    if snippet in SHOWN:
+        assert shape(printed) == shape(SHOWN[snippet])
+
+
+def shape(output: str) -> list[str]:
+    """Return the lines of an output in any order, without times, ids and widths."""
+    lines = re.sub(r"[\d:.]+", "0", output).strip().splitlines()
+    return sorted(re.sub(r"[-+ ]+", " ", line).strip() for line in lines)
