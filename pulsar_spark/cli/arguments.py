@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -25,11 +26,15 @@ from spark_topics.client.resolving import is_here
 #: asked for in a way that cannot be.
 DONE, FAILED, MISUSED = 0, 1, 2
 
+#: Environment variable with the path of a file of options.
+OPTIONS_VARIABLE = "PULSAR_SPARK_OPTIONS"
+
 _OPTIONS = """\
 options of the connector:
   -o and --options take what a job gives to .option(...), in the same spelling; later
-  ones win. Let secrets be where they are: authParams=token:file:/path or
-  token:env:NAME; what stands on a command line is seen by everybody on the machine.
+  ones win. PULSAR_SPARK_OPTIONS in the environment names a file that comes first. Let
+  secrets be where they are: authParams=token:file:/path or token:env:NAME; what stands
+  on a command line is seen by everybody on the machine.
 
 exit codes:
   0 done, or nothing to do; 1 something is wrong, or was refused; 2 wrong usage
@@ -129,6 +134,8 @@ def given_options(arguments: argparse.Namespace) -> dict[str, str]:
         OptionError: A file or an argument has none; shows no value.
     """
     options: dict[str, str] = {}
+    if path := os.environ.get(OPTIONS_VARIABLE, "").strip():
+        options.update(_options_of(path, OPTIONS_VARIABLE))
     for path in arguments.files:
         options.update(_options_of(path))
     for text in arguments.given:
@@ -141,19 +148,19 @@ def given_options(arguments: argparse.Namespace) -> dict[str, str]:
     return options
 
 
-def _options_of(path: str) -> dict[str, str]:
+def _options_of(path: str, named_by: str = "--options") -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise OptionError(f"--options {path} cannot be read: {why}.") from None
+        raise OptionError(f"{named_by} {path} cannot be read: {why}.") from None
     if text.lstrip().startswith("{"):
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
             where = f" at line {error.lineno}" if hasattr(error, "lineno") else ""
-            raise OptionError(f"--options {path} is no JSON{where}.") from None
+            raise OptionError(f"{named_by} {path} is no JSON{where}.") from None
         return {str(name): _text(name, value) for name, value in content.items()}
     options = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -161,7 +168,9 @@ def _options_of(path: str) -> dict[str, str]:
             continue
         name, equals, value = line.partition("=")
         if not equals:
-            raise OptionError(f"--options {path}, line {number}: it has no NAME=VALUE.")
+            raise OptionError(
+                f"{named_by} {path}, line {number}: it has no NAME=VALUE."
+            )
         options[name.strip()] = value.strip()
     return options
 

@@ -386,6 +386,9 @@ def _run(
 
 # -- the cluster -----------------------------------------------------------------------
 
+#: The pages on the web.
+_PAGES = "https://github.com/pulsar-spark/pulsar-spark/blob/main/docs"
+
 _CONNECT, _TLS, _WHO = "connection", "TLS", "authentication"
 _LOOKUP, _PARTITIONS, _SCHEMA, _MESSAGE = "lookup", "partitions", "schema", "message"
 
@@ -398,7 +401,7 @@ def of_cluster(given: Mapping[str, str], deadline_s: float) -> list[Step]:
         problems = " ".join(error.problems)
         return [
             Step("options", BAD, problems, "Fix the options named above."),
-            *_left(_CONNECT, _TLS, _WHO, _LOOKUP, _PARTITIONS, _SCHEMA, _MESSAGE),
+            *_left(_CONNECT, _TLS, _WHO, _PARTITIONS, _LOOKUP, _SCHEMA, _MESSAGE),
         ]
     steps = [Step("options", OK, f"{len(given)} given")]
     with Cluster(options, None) as cluster:
@@ -473,10 +476,10 @@ def _connect_to(cluster: Cluster, host: str, deadline_s: float) -> list[Step]:
         return [step, tls_step, Step(_WHO, OK, method)]
     text = _one_line(result)
     if isinstance(result, TlsError):
-        cure = "See docs/security.md, TLS: trust, host names, client certificates."
+        cure = f"Trust, host names and client certificates: {_PAGES}/security.md#tls"
         return [step, Step(_TLS, BAD, text, cure), *_left(_WHO)]
     if isinstance(result, AuthError):
-        cure = "See docs/security.md, Authentication. The broker's log says more."
+        cure = f"The broker's log says more. {_PAGES}/security.md#authentication"
         return [step, tls_step, Step(_WHO, BAD, text, cure)]
     cure = (
         "Is it the binary port, usually 6650 (6651 with TLS), and not the HTTP one? Is"
@@ -518,8 +521,9 @@ def _of_topics(cluster: Cluster, deadline_s: float) -> list[Step]:
             _LOOKUP,
             deadline_s,
             lambda: _look_up(cluster, names),
-            "Brokers name each other by addresses that must be reached from here: see"
-            " docs/cluster.md, or set pulsar.client.listenerName or a proxy.",
+            "Brokers name each other by addresses that must be reached from here. Or "
+            "set pulsar.client.listenerName or a proxy: "
+            f"{_PAGES}/cluster.md#what-must-reach-what",
         )
     )
     if steps[-1].result != OK:

@@ -26,7 +26,7 @@ from pulsar_spark.cli.arguments import (
 )
 from pulsar_spark.cli.output import age, complain, moment, say, show_json, table
 from pulsar_spark.client.transactions import TransactionClient, TxnStatus, status_of
-from pulsar_spark.errors import OptionError, PulsarSparkError
+from pulsar_spark.errors import OptionError, PulsarSparkError, TopicNotFoundError
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.options.names import checkpoint_id, idempotence_id
 from pulsar_spark.sink.commit_log import Began, Opened, Record, load_record, read_log
@@ -133,7 +133,13 @@ def run(arguments: argparse.Namespace) -> int:
     with cluster_of(arguments) as cluster:
         log = _log_topic(arguments, cluster)
         if log is not None:
-            transactions = of_log(cluster, log)
+            try:
+                transactions = of_log(cluster, log)
+            except TopicNotFoundError as error:
+                raise error.saying(
+                    f"{error.message} A stream's log of commits is in the namespace of "
+                    "its topic: name that by `-o topic=...` or `--namespace`."
+                ) from None
         else:
             topic = _ordinary_topic(arguments.topic)
             transactions = of_topic(cluster, topic, least_s)

@@ -180,6 +180,31 @@ def test_options_of_a_file(
     assert run(*command)[0] == 0
 
 
+def test_a_file_that_the_environment_names(
+    scripted: ScriptedBroker,
+    tmp_path: Path,
+    folder: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every command reads it first; what a command is given wins."""
+    scripted.add_topic(T)
+    file = tmp_path / "options"
+    monkeypatch.setenv("PULSAR_SPARK_OPTIONS", str(file))
+    file.write_text(f"service.url={scripted.url}\n")
+    assert run("lag", folder)[0] == 0
+    assert run("lag", folder, "-o", "service.url=pulsar://127.0.0.1:1 2")[0] == 2
+    file.write_text("service.url=pulsar://127.0.0.1:1 2\n")
+    assert run("lag", folder)[0] == 2
+    given = ("--options", tmp_path / "given")
+    given[1].write_text(f"service.url={scripted.url}\n")
+    assert run("lag", folder, *given)[0] == 0
+    monkeypatch.setenv("PULSAR_SPARK_OPTIONS", str(tmp_path / "absent"))
+    code, printed = run("lag", folder)
+    assert code == 2
+    assert f"PULSAR_SPARK_OPTIONS {tmp_path / 'absent'} cannot be read" in printed
+
+
 @pytest.mark.parametrize(
     ("service", "admin", "is_refused"),
     [

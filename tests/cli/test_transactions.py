@@ -157,6 +157,7 @@ def test_no_log(broker: ScriptedBroker, run: Run) -> None:
     code, printed = run("transactions", "--idempotence-id", "none", "-o", url)
     assert code == 1
     assert "PULSAR_TOPIC_NOT_FOUND" in printed
+    assert "name that by `-o topic=...` or `--namespace`" in printed
     assert "persistent://public/default/spark-commits-none" not in broker.topics
     broker.add_topic("persistent://public/default/rows", [single(b"a row")])
     code, printed = run("transactions", "rows", "--log", "-o", url)
