@@ -161,7 +161,7 @@ ELSEWHERE = {
 #: What pages show of the output of their blocks. README and index show a typed topic.
 SHOWN = {
     code: shown
-    for page in ("reading", "schemas", "sql")
+    for page in ("errors", "reading", "schemas", "sql")
     for code, shown in re.findall(
         r"^```python\n(.*?)^```\n\n```text\n(.*?)^```",
         (DOCS / f"{page}.md").read_text(),
