@@ -19,7 +19,8 @@ VERSION ?= $(error VERSION=0.2.0 names the release)
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DOCS_STAMP := $(VENV)/.installed-docs
+DOCS_VENV := .venv-docs
+DOCS_STAMP := $(DOCS_VENV)/.installed
 TUBEMQ := siblings/tubemq
 YDB := siblings/ydb_topic
 GENERATED := pulsar_spark/wire/pulsar_api_pb2.py pulsar_spark/wire/pulsar_api_pb2.pyi
@@ -167,13 +168,16 @@ bench-peer: $(STAMP) ## Measure beside the Scala connector: PEER_JAR=its jar
 bench-rivals: $(STAMP) ## Other readers of Pulsar, and Spark's of Kafka, beside ours
 	$(BIN)/python -m tests.bench.rivals $(ARGS)
 
-# What the site needs besides is only fetched here: no test asks for it.
-$(DOCS_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
+# The site needs nothing of development, and no compiled kernel.
+$(DOCS_STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt pip
+	PULSAR_SPARK_KERNEL=python $(DOCS_VENV)/bin/python -m pip install --quiet $(PINNED) \
+		--group docs --editable .
 	@touch $@
 
 docs: $(DOCS_STAMP) ## Build the site in build/site; a dead link is an error
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky \
+	$(DOCS_VENV)/bin/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky \
 		--doctree-dir build/doctrees --builder html docs build/site
 	@echo "build/site/index.html"
 
@@ -194,6 +198,6 @@ broker: $(STAMP) ## Run a broker in the foreground, to play with
 	$(BIN)/pulsar-spark broker --port 0 --admin-port 0 $(ARGS)
 
 clean: ## Remove what the other targets made, .venv included
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf $(VENV) $(DOCS_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache \
 		.hypothesis spark-warehouse metastore_db derby.log
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
