@@ -14,6 +14,7 @@ from pyspark.errors import (
     PySparkException,
     StreamingQueryException,
 )
+from pyspark.sql.functions import udtf
 
 from tests.support import docs, official
 from tests.support.official import produce
@@ -250,6 +251,20 @@ class TestTables:
 
 
 @pytest.mark.slow
+def test_a_table_function(spark: SparkSession) -> None:
+    """Spark runs a function in Python in a single task, and a view in several."""
+
+    class Numbers:
+        def eval(self, count: int) -> Iterator[tuple[int]]:
+            yield from ((number,) for number in range(count))
+
+    function = udtf(Numbers, returnType="number INT", useArrow=False)
+    spark.udtf.register("some_numbers", function)
+    rows = spark.sql("SELECT number, spark_partition_id() FROM some_numbers(5)")
+    assert {row[1] for row in rows.collect()} == {0}
+    assert rows.rdd.getNumPartitions() == 1
+
+
 @pytest.mark.matrix
 def test_a_pipeline(
     service_url: str, admin: Admin, namespace: str, tmp_path: Path
