@@ -136,6 +136,8 @@ def run(arguments: argparse.Namespace) -> int:
             try:
                 transactions = of_log(cluster, log)
             except TopicNotFoundError as error:
+                if arguments.topic is not None:
+                    raise
                 raise error.saying(
                     f"{error.message} A stream's log of commits is in the namespace of "
                     "its topic: name that by `-o topic=...` or `--namespace`."

@@ -285,7 +285,7 @@ class TransactionClient:
         ) | {txn: None for txn in topics if txn.is_scalable}
 
     def sweep(self, coordinator: int, topics: Sequence[str], ttl_ms: int) -> None:
-        """Have topic partitions drop what is left of a coordinator's transactions.
+        """Make topic partitions drop rows of ended transactions of a coordinator.
 
         A broker takes rows of a transaction that is over, and may not be told of an
         end. It drops such rows, and takes no more of them, when a later transaction of

@@ -19,7 +19,7 @@ A commit that is acknowledged may still have left out a topic: see ``commit_chec
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -37,16 +37,12 @@ from pulsar_spark.errors import (
     TransactionLostError,
 )
 from pulsar_spark.message_id import TxnId
-from pulsar_spark.sink.commit_check import (
-    CommitCheck,
-    Place,
-    Written,
-    left_out_error,
-)
+from pulsar_spark.sink.commit_check import CommitCheck, Place, Written
 from pulsar_spark.sink.commit_log import Part
 from pulsar_spark.sink.visibility import Visibility, find_out
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.client.retry import Retry
+from spark_topics.text import counted, list_names
 
 logger = logging.getLogger("pulsar_spark.sink")
 
@@ -251,6 +247,35 @@ def in_doubt(outcome: Outcome) -> CommitInDoubtError:
         visible=sorted(outcome.visible),
         lost=sorted(outcome.lost),
         unknown=sorted(outcome.unknown),
+    )
+
+
+def left_out_error(
+    places: Collection[Place], tasks: Mapping[TxnId, int], batch_id: int = -1
+) -> TransactionLostError:
+    """Return the error for rows that a commit has left out.
+
+    Args:
+        places: Where.
+        tasks: The number of each transaction's task.
+        batch_id: The micro-batch, -1 for a batch write.
+    """
+    numbers = sorted({tasks[place.txn] for place in places})
+    topics = sorted({place.topic_partition for place in places})
+    what = "this write" if batch_id < 0 else f"micro-batch {batch_id}"
+    then = (
+        "To repeat the write stores the others twice."
+        if batch_id < 0
+        else "A restart goes on with the next micro-batch."
+    )
+    return TransactionLostError(
+        batch_id,
+        numbers,
+        f"Pulsar left {counted(len(topics), 'topic partition')} out of the commit of "
+        f"{what}: {list_names(topics)}. That happens where topics are unloaded at that "
+        f"moment. What the tasks {_numbers(numbers)} wrote there is not visible and "
+        f"will never be; all other rows of {what} are. {then} Commits of a role that "
+        "is one of `superUserRoles` in broker.conf are mended instead.",
     )
 
 

@@ -37,7 +37,7 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.requests import fan_out
 from pulsar_spark.client.transactions import TransactionClient
-from pulsar_spark.errors import PulsarSparkError, TransactionLostError
+from pulsar_spark.errors import PulsarSparkError
 from pulsar_spark.message_id import LATEST, MessageId, TxnId
 from pulsar_spark.sink.visibility import Visibility, find_out
 from pulsar_spark.system import warn_once
@@ -235,7 +235,7 @@ class CommitCheck:
     def _dropped(
         self, moved: Mapping[Place, MessageId | None], refused: Collection[Place]
     ) -> list[Place]:
-        """Return the places whose rows are lost, and have readers pass these over.
+        """Return the places whose rows are lost; readers pass over these rows then.
 
         Args:
             moved: Places on topic partitions that were unloaded, each with an entry.
@@ -266,35 +266,6 @@ class CommitCheck:
         transactions = TransactionClient(self._pool)
         for coordinator, names in topics.items():
             transactions.sweep(coordinator, names, _SWEEP_MS)
-
-
-def left_out_error(
-    places: Collection[Place], tasks: Mapping[TxnId, int], batch_id: int = -1
-) -> TransactionLostError:
-    """Return the error for rows that a commit has left out.
-
-    Args:
-        places: Where.
-        tasks: The number of each transaction's task.
-        batch_id: The micro-batch, -1 for a batch write.
-    """
-    numbers = sorted({tasks[place.txn] for place in places})
-    topics = sorted({place.topic_partition for place in places})
-    what = "this write" if batch_id < 0 else f"micro-batch {batch_id}"
-    then = (
-        "To repeat the write stores the others twice."
-        if batch_id < 0
-        else "A restart goes on with the next micro-batch."
-    )
-    return TransactionLostError(
-        batch_id,
-        numbers,
-        f"Pulsar left {len(topics)} topic partitions out of the commit of {what}: "
-        f"{list_names(topics)}. That happens where topics are unloaded at that moment. "
-        f"What the tasks {list_names(numbers)} wrote there is not visible and will "
-        f"never be; all other rows of {what} are. {then} Commits of a role that is one "
-        "of `superUserRoles` in broker.conf are mended instead.",
-    )
 
 
 def _shows(last: MessageId | None, entry: MessageId | None) -> bool:

@@ -51,13 +51,8 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink import commit_protocol
-from pulsar_spark.sink.batch_commit import BatchCommit, in_doubt
-from pulsar_spark.sink.commit_check import (
-    CommitCheck,
-    Place,
-    Written,
-    left_out_error,
-)
+from pulsar_spark.sink.batch_commit import BatchCommit, in_doubt, left_out_error
+from pulsar_spark.sink.commit_check import CommitCheck, Place, Written
 from pulsar_spark.sink.commit_log import (
     Began,
     Part,

@@ -14,7 +14,6 @@ from itertools import product
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.client.transactions import COORDINATORS, TransactionClient
 from pulsar_spark.errors import (
     AuthError,
@@ -40,6 +39,7 @@ from tests.support.scripted_broker import (
     usual,
     usual_then_cut,
 )
+from tests.support.writes import write_in_transactions
 
 TOPIC = "persistent://public/default/t-partition-0"
 OTHER = "persistent://public/default/t-partition-1"
@@ -61,21 +61,11 @@ def written(
     pool: ConnectionPool, tasks: int = 2, topic: str = TOPIC
 ) -> dict[int, Part]:
     """What some tasks wrote: a row each."""
-    parts = {}
-    transactions = TransactionClient(pool)
-    for task in range(tasks):
-        txn = transactions.begin(TTL_MS)
-        transactions.add_partitions(txn, [topic])
-        producers = Producers(pool, ProducerSettings(transactional=True))
-        try:
-            producers.open([topic])
-            producer = producers.get(topic)
-            producers.send(producer, producer.plain_entry(b"%d" % task, txn=txn))
-            producers.flush()
-        finally:
-            producers.close()
-        parts[task] = Part(txn, topic, producer.stored.last_message)
-    return parts
+    written = write_in_transactions(pool, [topic], TTL_MS, tasks)
+    return {
+        task: Part(txn, topic, entries[topic])
+        for task, (txn, entries) in enumerate(written.items())
+    }
 
 
 def commit(pool: ConnectionPool, parts: dict[int, Part], ttl_ms: int = TTL_MS) -> None:

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.client.producing.producers import Producers, ProducerSettings
-from pulsar_spark.client.transactions import COORDINATORS, TransactionClient
+from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import TransactionLostError
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink.batch_commit import BatchCommit, Part
@@ -33,6 +32,7 @@ from tests.support.scripted_broker import (
     usual,
 )
 from tests.support.waiting import await_true
+from tests.support.writes import write_in_transactions
 
 TOPICS = [f"persistent://public/default/t-partition-{n}" for n in range(3)]
 TTL_MS = 60_000
@@ -61,21 +61,7 @@ def _pool(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
 
 def write(pool: ConnectionPool, tasks: int = 1) -> dict[TxnId, Written]:
     """Write a row of each task to each topic partition; return where."""
-    transactions = TransactionClient(pool)
-    written: dict[TxnId, Written] = {}
-    for _ in range(tasks):
-        txn = transactions.begin(TTL_MS)
-        transactions.add_partitions(txn, TOPICS)
-        producers = Producers(pool, ProducerSettings(transactional=True))
-        try:
-            producers.open(TOPICS)
-            for producer in map(producers.get, TOPICS):
-                producers.send(producer, producer.plain_entry(b"row", txn=txn))
-            producers.flush()
-            written[txn] = {p.topic: p.stored.last_message for p in producers.all}
-        finally:
-            producers.close()
-    return written
+    return {**write_in_transactions(pool, TOPICS, TTL_MS, tasks)}
 
 
 def commit(
@@ -181,9 +167,8 @@ def test_an_error_tells_of_the_loss(
         commit(pool, written)
     assert len(caught.value.partitions) == 1
     text = str(caught.value)
-    assert (
-        f"left {len(topics)} topic partitions out of the commit of this write" in text
-    )
+    count = {1: "1 topic partition", 3: "3 topic partitions"}[len(topics)]
+    assert f"left {count} out of the commit of this write" in text
     assert topics[0] in text
     (lost,) = {txn for txn, _ in scripted.dropped}
     assert scripted.dropped == {(lost, topic) for topic in topics}

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that are written without Spark: by a whole batch write, or in transactions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
+from pulsar_spark.client.transactions import TransactionClient
+from pulsar_spark.options import parse_write_options
+from pulsar_spark.sink.driver import BatchWrite
+from spark_topics.sink.write import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pulsar_spark.client.pool import ConnectionPool
+    from pulsar_spark.message_id import MessageId, TxnId
+
+
+def write_batch(
+    options: Mapping[str, str],
+    values: list[bytes],
+    *,
+    before_task: Callable[[], None] = lambda: None,
+    before_commit: Callable[[], None] = lambda: None,
+) -> None:
+    """Write values, which are the keys as well, in one task, and commit them."""
+    write = BatchWrite(parse_write_options(options, streaming=False))
+    write.prepare()
+    rows = pa.record_batch({"value": values, "__key": values})
+    before_task()
+    result = write.run(Task(0), iter([rows]))
+    before_commit()
+    write.commit([result])
+
+
+def write_in_transactions(
+    pool: ConnectionPool, topics: Sequence[str], ttl_ms: int, tasks: int = 1
+) -> dict[TxnId, dict[str, MessageId | None]]:
+    """Write a row to each topic partition in a transaction of each task.
+
+    Returns:
+        Where each row is, by transaction and topic partition.
+    """
+    transactions = TransactionClient(pool)
+    written: dict[TxnId, dict[str, MessageId | None]] = {}
+    for task in range(tasks):
+        txn = transactions.begin(ttl_ms)
+        transactions.add_partitions(txn, topics)
+        with Producers(pool, ProducerSettings(transactional=True)) as producers:
+            producers.open(topics)
+            for producer in map(producers.get, topics):
+                producers.send(producer, producer.plain_entry(b"%d" % task, txn=txn))
+            producers.flush()
+            written[txn] = {p.topic: p.stored.last_message for p in producers.all}
+    return written
