@@ -17,7 +17,6 @@ import pytest
 
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
-from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.client.transactions import (
     TransactionClient,
     TxnStatus,
@@ -48,6 +47,7 @@ from tests.broker.test_write_guarantees import (
 from tests.support.combinations import combinations
 from tests.support.official import produce
 from tests.support.waiting import await_true, trim_first_ledger
+from tests.support.writes import write_in_transactions
 
 if TYPE_CHECKING:
     from tests.support.link_proxy import LinkProxy
@@ -83,18 +83,11 @@ class Rows:
 
     def write(self, ttl_ms: int = TTL_MS) -> tuple[TxnId, MessageId]:
         """One row; where it is."""
-        txn = self.client.begin(ttl_ms)
-        self.client.add_partitions(txn, [self.topic])
-        producers = Producers(self.pool, ProducerSettings(transactional=True))
-        try:
-            producers.open([self.topic])
-            producer = producers.get(self.topic)
-            producers.send(producer, producer.plain_entry(b"row", txn=txn))
-            producers.flush()
-        finally:
-            producers.close()
-        assert producer.stored.last_message is not None
-        return txn, producer.stored.last_message
+        written = write_in_transactions(self.pool, [self.topic], ttl_ms)
+        ((txn, entries),) = written.items()
+        place = entries[self.topic]
+        assert place is not None
+        return txn, place
 
     def finish(self, txn: TxnId, how: str) -> None:
         """Ends it."""

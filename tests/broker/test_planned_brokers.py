@@ -6,16 +6,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
 from pulsar_spark.client.lookup import TopicLookup
-from pulsar_spark.options import parse_write_options
-from pulsar_spark.sink.driver import BatchWrite
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
-from spark_topics.sink.write import Task
 from tests.support import official, reading
 from tests.support.waiting import join
+from tests.support.writes import write_batch
 
 if TYPE_CHECKING:
     from pulsar_spark.spark.batch import PulsarReader
@@ -125,13 +122,7 @@ def write(service_url: str, topic: str, guarantee: str) -> None:
         "pulsar.client.operationTimeoutMs": "600000",
     }
 
-    def run() -> None:
-        work = BatchWrite(parse_write_options(options, streaming=False))
-        work.prepare()
-        rows = pa.record_batch({"value": ROWS, "__key": ROWS})
-        work.commit([work.run(Task(0), iter([rows]))])
-
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=write_batch, args=(options, ROWS), daemon=True)
     thread.start()
     join(thread, "the write")
 

@@ -33,7 +33,6 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink import probes
-from pulsar_spark.sink.driver import BatchWrite
 from pulsar_spark.sink.task import TaskWriter
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
@@ -54,6 +53,7 @@ from tests.broker.test_write_guarantees import (
 from tests.support import official, reading
 from tests.support.official import produce, read_back
 from tests.support.waiting import await_true, join
+from tests.support.writes import write_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -517,19 +517,11 @@ def test_unloads_during_commits(
             "deliveryGuarantee": guarantee,
             **({"idempotenceId": f"{number}"} if guarantee == "idempotent" else {}),
         }
-        write = BatchWrite(parse_write_options(given, streaming=False))
-        values = [row.encode() for row in rows]
-        batch = pa.record_batch({"value": values, "__key": values})
         unload = threading.Timer(
             0.02 * chosen.random(), admin.unload_namespace, [namespace]
         )
-        write.prepare()
-        if guarantee == "idempotent":
-            unload.start()
-        result = write.run(Task(0), iter([batch]))
-        if guarantee == "exactly-once":
-            unload.start()
-        write.commit([result])
+        step = "before_task" if guarantee == "idempotent" else "before_commit"
+        write_batch(given, [row.encode() for row in rows], **{step: unload.start})
         join(unload, "the unload")
         written.update(rows)
     assert visible(service_url, topic) == written

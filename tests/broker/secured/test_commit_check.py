@@ -8,7 +8,6 @@ import threading
 import uuid
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
@@ -16,11 +15,10 @@ from pulsar_spark.client.requests import fan_out
 from pulsar_spark.errors import BrokerError, TransactionLostError
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import parse_write_options
-from pulsar_spark.sink.driver import BatchWrite
 from pulsar_spark.wire.commands import TxnAction, end_txn_on_partition
-from spark_topics.sink.write import Task
 from tests.broker.secured.test_authentication import token, values_in
 from tests.support.waiting import join
+from tests.support.writes import write_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,18 +77,12 @@ def test_unloads_during_commits(
     errors: list[str] = []
     for number in range(60):
         values = [f"{number}:{n}".encode() for n in range(40)]
-        write = BatchWrite(parse_write_options(options, streaming=False))
-        write.prepare()
-        result = write.run(
-            Task(0), iter([pa.record_batch({"value": values, "__key": values})])
-        )
         delay_s = 0.02 * chosen.random()
         admin = secured.admin
         unload = threading.Timer(delay_s, admin.unload_namespace, [namespace])
-        unload.start()
         rows = {value.decode() for value in values}
         try:
-            write.commit([result])
+            write_batch(options, values, before_commit=unload.start)
             written |= rows
         except TransactionLostError as error:
             errors.append(error.message)
