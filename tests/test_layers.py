@@ -383,6 +383,7 @@ LAYERS = {
     ),
     # What to read, how far, in what parts.
     "source": Layer(_SOURCE, (), _NETWORK),
+    "source.consumer": Layer(("options", "wire"), (), _NETWORK + _CLOCK),
     # Each stands on those before it: a plan, what is missing, a task that reads.
     "source.plan": Layer(
         (*_SOURCE, "source.plan", "source.grouping", "source.parts"), (), _NETWORK
@@ -437,6 +438,7 @@ LAYERS = {
             "wire",
             "client",
             "arrow",
+            "source.consumer",
             "source.plan",
             "source.read",
             "source.turns",

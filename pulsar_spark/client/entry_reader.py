@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pulsar_spark.client.connection import Connection, Pending
@@ -35,7 +35,12 @@ from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.topics import topic_of
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import ReplyT, Request, SubscribeRequest
+from pulsar_spark.wire.commands import (
+    ConsumerSettings,
+    ReplyT,
+    Request,
+    SubscribeRequest,
+)
 from pulsar_spark.wire.entries import EntryRun, StoredEntry, read_stored_entry
 from pulsar_spark.wire.permits import Permits
 from pulsar_spark.wire.protocol import Delivery, delivery_of
@@ -79,16 +84,14 @@ class ReaderSettings:
         consumer_name: Name the broker shows for the consumer, "" for a generated one.
         receiver_queue_messages: Most messages under way or waiting to be taken; None
             for as many as the link and the memory limit allow.
-        read_compacted: Whether to read the compacted topic.
         poll_timeout_s: Longest time without an entry, reconnecting included.
-        properties: Of the consumer, as the broker shows them.
+        consumer: The fields of SUBSCRIBE that options set.
     """
 
     consumer_name: str
     receiver_queue_messages: int | None
-    read_compacted: bool
     poll_timeout_s: float
-    properties: tuple[tuple[str, str], ...] = ()
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
 
 
 class EntryReader:
@@ -469,10 +472,9 @@ class EntryReader:
             # A new name each time: a broker takes a while to forget the last consumer.
             self._pool.reader_name(),
             start=EARLIEST if by_time else start,
-            read_compacted=self.settings.read_compacted,
+            consumer=self.settings.consumer,
             consumer_name=self.settings.consumer_name,
             rollback_s=self._rollback_s if by_time else None,
-            properties=self.settings.properties,
         )
         request = commands.subscribe(
             self.topic_partition,

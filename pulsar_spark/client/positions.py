@@ -46,7 +46,11 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TopicPositions
 from pulsar_spark.topics import TopicName, is_segment
-from pulsar_spark.wire.commands import InitialPosition, SubscribeRequest
+from pulsar_spark.wire.commands import (
+    ConsumerSettings,
+    InitialPosition,
+    SubscribeRequest,
+)
 from pulsar_spark.wire.layout import Layout
 from spark_topics.client.retry import Retry, ask_all
 
@@ -206,7 +210,7 @@ class PositionLookup:
                 lambda probe: SubscribeRequest(
                     names[probe.topic],
                     start=starts[probe.topic],
-                    read_compacted=self._read_compacted,
+                    consumer=ConsumerSettings(read_compacted=self._read_compacted),
                 )
             )
             if seek is not None:

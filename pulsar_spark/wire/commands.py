@@ -575,6 +575,20 @@ def get_schema(
 
 
 @dataclass(frozen=True)
+class ConsumerSettings:
+    """The fields of SUBSCRIBE that options of a read set, for every consumer of rows.
+
+    Attributes:
+        read_compacted: Whether to read only the last message of each key. EXCLUSIVE or
+            FAILOVER only.
+        properties: Of the consumer, for the broker's statistics.
+    """
+
+    read_compacted: bool = False
+    properties: Iterable[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
 class SubscribeRequest:
     """How to subscribe: all of SUBSCRIBE but the topic and the consumer's id.
 
@@ -585,13 +599,11 @@ class SubscribeRequest:
         start: First entry to deliver, as a whole, whatever its batch_index says; for a
             chunked message, its first chunk. None leaves it to initial_position.
         initial_position: Where a subscription begins that this request creates.
-        read_compacted: Whether to read only the last message of each key. EXCLUSIVE or
-            FAILOVER only.
+        consumer: The fields that options set.
         sub_type: How consumers share the subscription.
         consumer_name: For the broker's statistics, "" for a generated name.
         rollback_s: Start this many seconds before now. Moves a durable subscription,
             too, at each request.
-        properties: Of the consumer, for the broker's statistics.
         subscription_properties: Of a subscription that this request creates.
         replicate_subscription_state: Whether the cursor is replicated with the topic.
 
@@ -603,11 +615,10 @@ class SubscribeRequest:
     durable: bool = False
     start: MessageId | None = None
     initial_position: InitialPosition = InitialPosition.LATEST
-    read_compacted: bool = False
+    consumer: ConsumerSettings = ConsumerSettings()
     sub_type: SubType = SubType.EXCLUSIVE
     consumer_name: str = ""
     rollback_s: int | None = None
-    properties: Iterable[tuple[str, str]] = ()
     subscription_properties: Iterable[tuple[str, str]] = ()
     replicate_subscription_state: bool = False
 
@@ -637,7 +648,7 @@ def subscribe(
         stands_migration: Whether the reader goes on if the topic becomes a scalable
             one. For brokers that know scalable topics.
     """
-    properties = (*how.properties, *([_STANDS_MIGRATION] if stands_migration else ()))
+    migration = [_STANDS_MIGRATION] if stands_migration else []
     body = pb.CommandSubscribe(
         topic=topic,
         subscription=how.subscription,
@@ -646,11 +657,11 @@ def subscribe(
         consumer_name=how.consumer_name or None,
         durable=how.durable,
         start_message_id=None if how.start is None else _position(how.start),
-        read_compacted=how.read_compacted or None,
+        read_compacted=how.consumer.read_compacted or None,
         initialPosition=how.initial_position,
         force_topic_creation=False,
         start_message_rollback_duration_sec=how.rollback_s,
-        metadata=_key_values(properties),
+        metadata=_key_values([*how.consumer.properties, *migration]),
         subscription_properties=_key_values(how.subscription_properties),
         replicate_subscription_state=how.replicate_subscription_state or None,
     )

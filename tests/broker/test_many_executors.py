@@ -209,7 +209,7 @@ def _read(
     """Read a topic partition, few entries at a time."""
     (name,) = (range_.topic_partition for range_ in tasks[number].ranges)
     broker = tasks[number].brokers[name]
-    settings = ReaderSettings("", 2, read_compacted=False, poll_timeout_s=PATIENCE_S)
+    settings = ReaderSettings("", 2, poll_timeout_s=PATIENCE_S)
     with (
         ConnectionPool(parse_read_options(given).client) as pool,
         EntryReader(pool, name, EARLIEST, settings, served_by=broker) as reader,

@@ -416,7 +416,7 @@ class TestReaders:
         """A reader at the end of a topic that was migrated fails, and names it."""
         scripted.add_topic(TOPIC, [single(b"a")])
         scripted.script("SUBSCRIBE", migrated("pulsar://green:6650"))
-        settings = ReaderSettings("", 10, False, 60.0)
+        settings = ReaderSettings("", 10, 60.0)
         with (
             EntryReader(pool, TOPIC, LATEST, settings) as reader,
             pytest.raises(TopicMigratedError, match="green:6650") as caught,

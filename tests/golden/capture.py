@@ -86,7 +86,9 @@ def record(service_url: str, topic: str, *, read_compacted: bool) -> list[bytes]
     """The MESSAGE frames of a topic, whole, up to its last message."""
     host, port = service_url.removeprefix("pulsar://").split(":")
     how = commands.SubscribeRequest(
-        "golden-capture", start=EARLIEST, read_compacted=read_compacted
+        "golden-capture",
+        start=EARLIEST,
+        consumer=commands.ConsumerSettings(read_compacted=read_compacted),
     )
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         frames = received(connection)

@@ -17,6 +17,7 @@ from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import (
+    ConsumerSettings,
     InitialPosition,
     ProducerAccessMode,
     Request,
@@ -351,11 +352,10 @@ def test_subscribe_with_everything():
     """Each argument reaches its field."""
     body = subscribe(
         initial_position=InitialPosition.EARLIEST,
-        read_compacted=True,
+        consumer=ConsumerSettings(read_compacted=True, properties=[("a", "1")]),
         sub_type=SubType.FAILOVER,
         consumer_name="c",
         rollback_s=60,
-        properties=[("a", "1")],
         subscription_properties=[("b", "2"), ("c", "")],
         replicate_subscription_state=True,
     )

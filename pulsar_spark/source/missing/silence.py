@@ -110,7 +110,7 @@ class Silence:
         Compaction may have removed it from a topic that still reaches it. So much the
         broker must know before it says once more that nothing is left.
         """
-        if self._settings.read_compacted and compaction.reaches(
+        if self._settings.consumer.read_compacted and compaction.reaches(
             self._pool, self._range.topic_partition, self._range.end, self._settings
         ):
             return self._is_exhausted()
@@ -131,7 +131,7 @@ class Silence:
 
     def _is_passed_over(self) -> bool:
         """Return whether the broker hides all that is left, as entry filters do."""
-        if self._silences < self._look_at or self._settings.read_compacted:
+        if self._silences < self._look_at or self._settings.consumer.read_compacted:
             return False
         self._look_at *= 2
         start, taken = self._range.start, self._reader.position

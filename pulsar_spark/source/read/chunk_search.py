@@ -108,7 +108,10 @@ class ChunkSearch:
             rollback_s: Where to begin, in seconds before now; None: at the beginning.
         """
         # Compaction ignores chunking: of each key it keeps the last chunk only.
-        settings = replace(self._settings, read_compacted=False)
+        settings = replace(
+            self._settings,
+            consumer=replace(self._settings.consumer, read_compacted=False),
+        )
         chunks = self._assembler()
         search = Found()
         with (

@@ -115,7 +115,9 @@ class RangeReader:
             range_.start,
             settings.reader,
             # A compacted topic reaches back further than what is stored.
-            on_start=None if settings.reader.read_compacted else self._check_start,
+            on_start=None
+            if settings.reader.consumer.read_compacted
+            else self._check_start,
             served_by=served_by,
         )
         self._trail = Trail(pool, range_.topic_partition)
@@ -230,7 +232,7 @@ class RangeReader:
             before: The last position that was read; None at the beginning.
             stored: What came.
         """
-        if self._settings.reader.read_compacted:
+        if self._settings.reader.consumer.read_compacted:
             return
         expected = (before[0], before[1] + 1) if before else self._begin.position
         self._gaps.note(expected, stored)
@@ -300,7 +302,7 @@ class RangeReader:
             return True  # and has said so
         settings, name = self._settings.reader, self._range.topic_partition
         end = self._range.end
-        if settings.read_compacted:
+        if settings.consumer.read_compacted:
             if not compaction.reaches(self._pool, name, end, settings):
                 self._lose(
                     "the topic begins behind that: it was deleted and created again"
@@ -448,7 +450,7 @@ class RangeReader:
         """
         begins_at = self._range.begins_at
         is_outside = begins_at is not None and begins_at.position == found.begin
-        is_compacted = self._settings.reader.read_compacted
+        is_compacted = self._settings.reader.consumer.read_compacted
         return not (found.has_others or is_outside or is_compacted)
 
     def _lose_chunks(self, last: StoredEntry, found: Found) -> None:

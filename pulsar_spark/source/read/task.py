@@ -14,6 +14,7 @@ from pulsar_spark.client.entry_reader import ReaderSettings
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.loops.messages import KERNEL
 from pulsar_spark.options import ReadOptions
+from pulsar_spark.source.consumer import consumer_settings
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.plan.read_task import ReadTask
 from pulsar_spark.source.plan.value_columns import value_columns
@@ -137,9 +138,8 @@ def range_settings(
     return RangeSettings(
         reader=ReaderSettings(
             consumer_name=options.reader_name or "",
-            properties=options.consumer_properties,
+            consumer=consumer_settings(options),
             receiver_queue_messages=options.receiver_queue_size,
-            read_compacted=options.read_compacted,
             poll_timeout_s=options.poll_timeout_s,
         ),
         fail_on_data_loss=options.fail_on_data_loss,

@@ -44,6 +44,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import topic_tree
+from pulsar_spark.source.consumer import consumer_settings
 from pulsar_spark.source.plan.discovery import (
     existing_topic_partitions,
     find_topic_partitions,
@@ -603,8 +604,7 @@ class PulsarCluster:
         how = SubscribeRequest(
             name,
             durable=durable,
-            read_compacted=options.read_compacted,
-            properties=options.consumer_properties,
+            consumer=consumer_settings(options),
             subscription_properties=tuple(
                 {**made_by(), **dict(options.subscription_properties)}.items()
             ),

@@ -260,7 +260,7 @@ class Subscription:
                     SubscribeRequest(
                         self._pool.reader_name(),
                         start=read[member.topic].next(),
-                        read_compacted=self._how.read_compacted,
+                        consumer=self._how.consumer,
                     )
                 ),
             )

@@ -9,6 +9,7 @@ import pytest
 
 from pulsar_spark.errors import ReadTimeoutError
 from pulsar_spark.source.missing.compaction import reaches
+from pulsar_spark.wire.commands import ConsumerSettings
 from tests.support.ranged import TOPIC, place
 from tests.support.scripted_broker import (
     LEDGER,
@@ -23,7 +24,7 @@ from tests.support.settings import reader_settings
 if TYPE_CHECKING:
     from pulsar_spark.client.pool import ConnectionPool
 
-SETTINGS = reader_settings(read_compacted=True)
+SETTINGS = reader_settings(consumer=ConsumerSettings(read_compacted=True))
 
 
 def trimmed(broker: ScriptedBroker, session: Any, command: Any) -> None:
@@ -70,7 +71,9 @@ def test_what_is_kept_does_not_come(
     scripted.add_topic(TOPIC, numbered(3, 1))
     scripted.script("GET_LAST_MESSAGE_ID", trimmed)
     scripted.script("FLOW", *[silence] * 10)
-    settings = reader_settings(read_compacted=True, poll_timeout_s=0.5)
+    settings = reader_settings(
+        consumer=ConsumerSettings(read_compacted=True), poll_timeout_s=0.5
+    )
     with pytest.raises(ReadTimeoutError, match=r"0.5 s \(`pollTimeoutMs`\), though"):
         reaches(pool, TOPIC, place(2), settings)
 

@@ -17,7 +17,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.subscription import CursorStatus, Subscription
-from pulsar_spark.wire.commands import SubscribeRequest
+from pulsar_spark.wire.commands import ConsumerSettings, SubscribeRequest
 from spark_topics.client import retry
 from spark_topics.source.stream.admission import EntrySize
 from tests.support import patience
@@ -992,7 +992,7 @@ class TestWhatBrokersShow:
         cursors = make(
             durable=durable,
             is_new=True,
-            properties=(("team", "a"),),
+            consumer=ConsumerSettings(properties=(("team", "a"),)),
             subscription_properties=(("owner", "b"), ("cost", "7")),
             replicate_subscription_state=True,
         )
