@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pulsar_spark.testing.class_archive import ClassArchive
 from pulsar_spark.testing.processes import BrokerStartError, java
+from tests.support import forked_python
 from tests.support.standing import SITE
 
 if TYPE_CHECKING:
@@ -103,6 +104,9 @@ def start_spark(
     from pyspark.sql import SparkSession
 
     os.environ.update(environment() if is_short_lived else environment([ROOT]))
+    if is_short_lived:
+        python = str(forked_python.start())
+        os.environ.update(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python)
     builder = SparkSession.builder.master(master).appName("pulsar-spark tests")
     wanted = {
         **SETTINGS,
