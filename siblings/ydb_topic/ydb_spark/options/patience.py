@@ -18,6 +18,7 @@ class Patience:
         ready_s: How long the first answer of the cluster may take.
         look_s: How long it may take before a look at the reason: the SDK itself gives
             up after ten seconds, and says nothing of why.
+        look_step_s: Longest time of each step of that look.
         stop_s: How long closing waits for the SDK's thread, which may be waiting for a
             connection.
         call_s: How long a call waits for one answer.
@@ -29,6 +30,7 @@ class Patience:
 
     ready_s: float = 10.0
     look_s: float = 1.0
+    look_step_s: float = 3.0
     stop_s: int = 1
     call_s: float = 20.0
     ask_s: float = 5.0
