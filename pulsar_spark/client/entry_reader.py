@@ -55,10 +55,6 @@ _TAKEN_BYTES = 256 * 1024
 _ENTRY_BYTES = 600
 _WORD_BYTES = 40
 
-#: Whether ordinary entries are taken in bulk: where the loops over them are not
-#: compiled, that takes longer than one entry after the other.
-_IN_BULK = deliveries.KERNEL == messages.KERNEL == "compiled"
-
 #: Unpacks entries of some, from a number on and behind a position (None: wherever they
 #: are); None where the first one is not to be unpacked so.
 Unpack = Callable[[Deliveries, int, "tuple[int, int] | None"], "EntryRun | None"]
@@ -82,6 +78,8 @@ class ReaderSettings:
         read_compacted: Whether to read the compacted topic.
         poll_timeout_s: Longest time without an entry, reconnecting included.
         properties: Of the consumer, as the broker shows them.
+        in_bulk: Whether ordinary entries are taken in bulk: where the loops over them
+            are not compiled, that takes longer than one entry after the other.
     """
 
     consumer_name: str
@@ -89,6 +87,7 @@ class ReaderSettings:
     read_compacted: bool
     poll_timeout_s: float
     properties: tuple[tuple[str, str], ...] = ()
+    in_bulk: bool = deliveries.KERNEL == messages.KERNEL == "compiled"
 
 
 class EntryReader:
@@ -462,6 +461,7 @@ class EntryReader:
             self._pool.get(address),
             self._pool.options.operation_timeout_s,
             self._pool.options.memory_limit_bytes // _QUEUE_SHARE,
+            in_bulk=self.settings.in_bulk,
         )
         start = self._start if self._last is None else MessageId(*self._last)
         by_time = self._rollback_s is not None and self._last is None
@@ -522,6 +522,7 @@ class _Consumer:
         max_queued_bytes: When this much waits to be taken, the connection stops reading
             from its socket. Permits normally keep well below; only a topic whose
             messages suddenly become much larger gets here.
+        in_bulk: As ``ReaderSettings`` has it.
 
     Attributes:
         consumer_id: Its number on the connection.
@@ -529,7 +530,12 @@ class _Consumer:
     """
 
     def __init__(
-        self, connection: Connection, timeout_s: float, max_queued_bytes: int
+        self,
+        connection: Connection,
+        timeout_s: float,
+        max_queued_bytes: int,
+        *,
+        in_bulk: bool,
     ) -> None:
         self._connection = connection
         self.stands_migration = connection.supports_scalable_topics
@@ -541,7 +547,7 @@ class _Consumer:
         self._queued_bytes = 0
         self._is_asking = False  # and what comes stands before the answer
         self._error: PulsarSparkError | None = None
-        self.consumer_id = connection.attach(self, in_bulk=_IN_BULK)
+        self.consumer_id = connection.attach(self, in_bulk=in_bulk)
 
     @property
     def round_trip_s(self) -> float:
