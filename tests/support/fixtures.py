@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_topics.client import retry, settling
+from spark_topics.source.stream import idle_rest
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -58,6 +61,17 @@ class FileClock(Clock):
         super().sleep(seconds)
         if len(self.pauses) == 1:
             self._then()
+
+
+@pytest.fixture
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that is asked by hand is asked once, so it must look each time.
+
+    Otherwise it says "nothing new" for a while after it has looked in vain for long, as
+    it may on a busy machine. Here that while is over whenever the query is asked.
+    """
+    later = itertools.count(0.0, 3600.0)
+    monkeypatch.setattr(idle_rest, "time", SimpleNamespace(monotonic=later.__next__))
 
 
 @pytest.fixture
