@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from spark_topics.errors import OptionError, foreign_text
+from spark_topics.errors import foreign_text
 from spark_topics.options.given import Given
 from spark_topics.options.spec import (
     OptionSpec,
@@ -18,6 +18,7 @@ from spark_topics.options.spec import (
     specs_of,
 )
 from spark_topics.options.values import plain_text, seconds
+from tubemq_spark.errors import OptionError
 from tubemq_spark.options.patience import Patience
 from tubemq_spark.options.secret import Secret
 from tubemq_spark.options.tls import TlsOptions, tls_options

@@ -21,7 +21,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tubemq_spark.errors import ProtocolError, foreign_text
+from spark_topics.errors import foreign_text
+from tubemq_spark.errors import ProtocolError
 
 #: Ids of two stores differ by this much at least.
 STORE_STEP = 10_000
