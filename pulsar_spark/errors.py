@@ -135,7 +135,6 @@ class TransportError(PulsarSparkError, kinds.TransportError):
     """
 
     condition = "PULSAR_CONNECTION"
-    retriable = True
 
 
 class TlsError(TransportError, kinds.TlsError):
@@ -152,7 +151,6 @@ class TlsError(TransportError, kinds.TlsError):
     """
 
     condition = "PULSAR_TLS"
-    retriable = False
 
 
 class ProtocolError(PulsarSparkError, kinds.ProtocolError):

@@ -38,9 +38,6 @@ from pulsar_spark.wire.entries import Entry, EntryRun
 #: The most bytes of an entry's texts that each row may repeat without being counted.
 _SHORT_TEXTS_BYTES = 256
 
-#: Where runs of rows of one version are shorter than this, they are decoded together.
-_LONG_RUN = 512
-
 
 logger = logging.getLogger("pulsar_spark.arrow")
 
@@ -77,6 +74,7 @@ class RecordBatchBuilder:
         corrupt_record: Column with the bytes of such a value, STRING or BINARY; "" for
             none.
         topic: What the column ``__topic`` has; "" for the topic partition.
+        long_run: Runs of rows of one version that are shorter are decoded together.
     """
 
     def __init__(
@@ -92,6 +90,7 @@ class RecordBatchBuilder:
         mode: Mode = Mode.FAILFAST,
         corrupt_record: str = "",
         topic: str = "",
+        long_run: int = 512,
     ) -> None:
         self.schema = schema
         self._mode = mode
@@ -109,7 +108,9 @@ class RecordBatchBuilder:
         }
         self._decoder = decoder
         self._values = (
-            _ValueColumns(decoder) if len(from_source) < len(schema.names) else None
+            _ValueColumns(decoder, long_run)
+            if len(from_source) < len(schema.names)
+            else None
         )
         self._collecting: list[Collector | _ValueColumns] = [
             column for column in self._columns.values() if column.collects
@@ -338,8 +339,9 @@ class RecordBatchBuilder:
 class _ValueColumns:
     """The columns of the value, by runs of entries with the same schema version."""
 
-    def __init__(self, decoder: ValueDecoder) -> None:
+    def __init__(self, decoder: ValueDecoder, long_run: int) -> None:
         self._decoder = decoder
+        self._long_run = long_run
         self._runs: list[tuple[int, bytes]] = []  # rows and their version
 
     def clear(self) -> None:
@@ -429,7 +431,7 @@ class _ValueColumns:
         first = 0
         groups: list[tuple[Sequence[int], bytes]] = []
         gathered: dict[bytes, array[int]] = {}
-        is_gathered = len(runs) * _LONG_RUN > rows and (
+        is_gathered = len(runs) * self._long_run > rows and (
             len(runs) > len({version for _, version in runs})
         )
         for count, version in runs:

@@ -76,9 +76,6 @@ _SPREAD = (
 #: The top bit in all but the last one of the six, and the tag in front.
 _FRAME_OF_SIX = _int(0x0080_8080_8080_0000 | 0x28 << 8)
 
-#: For a value, and for all else of a message. Brokers accept far less.
-_MAX_SIZE_BYTES = 2**30
-
 #: What numbers below become is kept in tables. So many have a varint of two bytes.
 _TABLE_SIZE = 1 << 14
 
@@ -173,9 +170,17 @@ class RowEncoder:
             any order. Strings and binaries may be of the large types, timestamps are in
             microseconds.
         values: Makes the value; of bytes or text unless told otherwise.
+        max_size_bytes: Limit of a value, and of all else of a message. Brokers accept
+            far less.
     """
 
-    def __init__(self, schema: pa.Schema, values: ValueEncoder | None = None) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        values: ValueEncoder | None = None,
+        max_size_bytes: int = 2**30,
+    ) -> None:
+        self._max_size_bytes = max_size_bytes
         self._values = RawEncoder() if values is None else values
         assert set(self._values.columns) <= set(schema.names), schema
         if values is None:
@@ -213,9 +218,10 @@ class RowEncoder:
             row = f"Row {first_row + error.row}" if error.row >= 0 else "A row"
             raise BadRowError(f"{row} of a task: {error}.") from None
         value = encoded.values
-        rows = _Rows(value, columns, encoded.keys)
+        rows = _Rows(value, columns, encoded.keys, self._max_size_bytes)
         parts = [part for write in _FIELDS for part in write(rows)]
-        messages = _join(_made(_total(parts), _metadata_size), *parts, value)
+        sizes = _made(rows.checked(_total(parts)), _metadata_size)
+        messages = _join(sizes, *parts, value)
         return EncodedRows(
             messages,
             rows.keys,
@@ -316,8 +322,9 @@ def _partitions(column: pa.Array | None) -> pa.Int32Array | None:
         raise BadRowError(f"__partition is no number of 32 bits ({error}).") from None
 
 
-def _properties(column: pa.MapArray | None) -> pa.LargeBinaryArray | None:
+def _properties(rows: _Rows) -> pa.LargeBinaryArray | None:
     """Encode the repeated field ``properties`` of each row; empty without any."""
+    column = rows.columns.get("__messageProperties")
     if column is None:
         return None
     offsets = column.offsets
@@ -330,18 +337,23 @@ def _properties(column: pa.MapArray | None) -> pa.LargeBinaryArray | None:
         _check_pairs(column)
     _check_utf8("__messageProperties", keys)
     _check_utf8("__messageProperties", items)
-    parts = [*_field(_key, keys.cast(_BINARY)), *_field(_value, items.cast(_BINARY))]
-    pairs = _join(_made(_total(parts), _properties_size), *parts)
+    parts = [
+        *rows.field(_key, keys.cast(_BINARY)),
+        *rows.field(_value, items.cast(_BINARY)),
+    ]
+    pairs = _join(_made(rows.checked(_total(parts)), _properties_size), *parts)
     # The pairs of a row lie side by side: its bytes are theirs, cut less often.
     cuts = pa.Array.from_buffers(
         pa.int64(), len(pairs) + 1, [None, pairs.buffers()[1]], offset=pairs.offset
     )
     ends = cuts.take(pc.subtract(offsets, pa.scalar(first, offsets.type)))
-    rows = pa.Array.from_buffers(
+    joined = pa.Array.from_buffers(
         _BINARY, len(column), [None, ends.buffers()[1], pairs.buffers()[2]]
     )
     # A map that is NULL may hold pairs all the same.
-    return pc.if_else(column.is_valid(), rows, _ABSENT) if column.null_count else rows
+    if not column.null_count:
+        return joined
+    return pc.if_else(column.is_valid(), joined, _ABSENT)
 
 
 def _check_pairs(column: pa.MapArray) -> None:
@@ -367,14 +379,17 @@ class _Rows:
         keys_are_base64: Whether they are bytes in base64.
         keys_may_be_null: Whether NULL is a null key, and not the absence of any.
         ordering_keys: None without any.
+        max_size_bytes: The limit of each size.
     """
 
     def __init__(
         self,
         values: pa.LargeBinaryArray,
         columns: Mapping[str, pa.Array],
-        keys: pa.LargeBinaryArray | None = None,
+        keys: pa.LargeBinaryArray | None,
+        max_size_bytes: int,
     ) -> None:
+        self.max_size_bytes = max_size_bytes
         self.values = values
         self.columns = columns
         own_keys = columns.get(KEY) if keys is None else keys
@@ -382,21 +397,40 @@ class _Rows:
         self.keys_may_be_null = keys is not None
         self.ordering_keys = _cast(columns.get("__orderingKey"), _BINARY)
 
+    def checked(self, sizes: pa.Int64Array) -> pa.Int64Array:
+        """Return sizes, none of which is above the limit.
+
+        Raises:
+            BadRowError: A size is.
+        """
+        largest = pc.max(sizes).as_py() or 0
+        if largest > self.max_size_bytes:
+            raise BadRowError(
+                f"A row has {largest} bytes in one place, more than any broker takes."
+            )
+        return sizes
+
+    def field(
+        self, prefix: Callable[[int], bytes], data: pa.LargeBinaryArray
+    ) -> list[pa.Array]:
+        """Encode a field of bytes or text; a NULL gets no bytes."""
+        return [_made(self.checked(pc.binary_length(data)), prefix), data]
+
 
 def _properties_fields(rows: _Rows) -> list[pa.Array]:
-    pairs = _properties(rows.columns.get("__messageProperties"))
+    pairs = _properties(rows)
     return [] if pairs is None else [pairs]
 
 
 def _key_fields(rows: _Rows) -> list[pa.Array]:
     if rows.keys is None:
         return []
-    return _field(_partition_key, rows.keys.cast(_BINARY))
+    return rows.field(_partition_key, rows.keys.cast(_BINARY))
 
 
 def _size_and_time_fields(rows: _Rows) -> list[pa.Array]:
     event_ms = _milliseconds("__eventTime", rows.columns.get("__eventTime"))
-    return _payload_size_and_event_time(_checked(_sizes(rows.values)), event_ms)
+    return _payload_size_and_event_time(rows.checked(_sizes(rows.values)), event_ms)
 
 
 def _is_base64_fields(rows: _Rows) -> list[pa.Array]:
@@ -408,7 +442,7 @@ def _is_base64_fields(rows: _Rows) -> list[pa.Array]:
 def _ordering_key_fields(rows: _Rows) -> list[pa.Array]:
     if rows.ordering_keys is None:
         return []
-    return _field(_ordering_key, rows.ordering_keys)
+    return rows.field(_ordering_key, rows.ordering_keys)
 
 
 def _is_null_fields(rows: _Rows) -> list[pa.Array]:
@@ -464,11 +498,6 @@ def _payload_size_begun(size: int) -> bytes:
 
 def _payload_size_end(size: int) -> int:
     return _payload_size(size)[-1]
-
-
-def _field(prefix: Callable[[int], bytes], data: pa.LargeBinaryArray) -> list[pa.Array]:
-    """Encode a field of bytes or text; a NULL gets no bytes."""
-    return [_made(_checked(pc.binary_length(data)), prefix), data]
 
 
 def _payload_size_and_event_time(
@@ -536,22 +565,13 @@ def _table(make: Callable[[int], Any], type_: pa.DataType, bits: int) -> pa.Arra
 
 def _total(parts: list[pa.LargeBinaryArray]) -> pa.Int64Array:
     """Return the size of all parts in bytes, row by row."""
-    return _checked(reduce(pc.add, map(_sizes, parts)))
+    return reduce(pc.add, map(_sizes, parts))
 
 
 def _sizes(data: pa.LargeBinaryArray) -> pa.Int64Array:
     """Return the size of each row in bytes, 0 for NULL."""
     sizes = pc.binary_length(data)
     return sizes.fill_null(_ZERO) if sizes.null_count else sizes
-
-
-def _checked(sizes: pa.Int64Array) -> pa.Int64Array:
-    largest = pc.max(sizes).as_py() or 0
-    if largest > _MAX_SIZE_BYTES:
-        raise BadRowError(
-            f"A row has {largest} bytes in one place, more than any broker takes."
-        )
-    return sizes
 
 
 def _join(*parts: pa.LargeBinaryArray) -> pa.LargeBinaryArray:

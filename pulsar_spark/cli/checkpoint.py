@@ -58,9 +58,7 @@ from pulsar_spark.wire.commands import InitialPosition, SubscribeRequest
 from pulsar_spark.wire.refusals import has_durable_namesake
 from spark_topics.options.offsets import Edge
 
-#: How long to ask for the subscription of a query that has just ended, in seconds: its
-#: process may still be on its way out, and a broker takes a moment to notice.
-_BUSY_S = 6.0
+#: Pause between two tries to have the subscription of a query that has just ended.
 _BUSY_PAUSE_S = 0.5
 
 
@@ -520,7 +518,7 @@ def _held(cluster: Cluster, one: Standing) -> Iterator[None]:
     Raises:
         QueryConflictError: Someone has it already.
     """
-    deadline = time.monotonic() + _BUSY_S
+    deadline = time.monotonic() + cluster.pool.options.patience.busy_s
     while True:
         with ConsumerSet(cluster.pool, TopicConsumer) as group:
             try:

@@ -60,10 +60,6 @@ _TAKEN_BYTES = 256 * 1024
 _ENTRY_BYTES = 600
 _WORD_BYTES = 40
 
-#: Whether ordinary entries are taken in bulk: where the loops over them are not
-#: compiled, that takes longer than one entry after the other.
-_IN_BULK = deliveries.KERNEL == messages.KERNEL == "compiled"
-
 #: Unpacks entries of some, from a number on and behind a position (None: wherever they
 #: are); None where the first one is not to be unpacked so.
 Unpack = Callable[[Deliveries, int, "tuple[int, int] | None"], "EntryRun | None"]
@@ -86,12 +82,15 @@ class ReaderSettings:
             for as many as the link and the memory limit allow.
         poll_timeout_s: Longest time without an entry, reconnecting included.
         consumer: The fields of SUBSCRIBE that options set.
+        in_bulk: Whether ordinary entries are taken in bulk: where the loops over them
+            are not compiled, that takes longer than one entry after the other.
     """
 
     consumer_name: str
     receiver_queue_messages: int | None
     poll_timeout_s: float
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    in_bulk: bool = deliveries.KERNEL == messages.KERNEL == "compiled"
 
 
 class EntryReader:
@@ -465,6 +464,7 @@ class EntryReader:
             self._pool.get(address),
             self._pool.options.operation_timeout_s,
             self._pool.options.memory_limit_bytes // _QUEUE_SHARE,
+            in_bulk=self.settings.in_bulk,
         )
         start = self._start if self._last is None else MessageId(*self._last)
         by_time = self._rollback_s is not None and self._last is None
@@ -524,6 +524,7 @@ class _Consumer:
         max_queued_bytes: When this much waits to be taken, the connection stops reading
             from its socket. Permits normally keep well below; only a topic whose
             messages suddenly become much larger gets here.
+        in_bulk: As ``ReaderSettings`` has it.
 
     Attributes:
         consumer_id: Its number on the connection.
@@ -531,7 +532,12 @@ class _Consumer:
     """
 
     def __init__(
-        self, connection: Connection, timeout_s: float, max_queued_bytes: int
+        self,
+        connection: Connection,
+        timeout_s: float,
+        max_queued_bytes: int,
+        *,
+        in_bulk: bool,
     ) -> None:
         self._connection = connection
         self.stands_migration = connection.supports_scalable_topics
@@ -543,7 +549,7 @@ class _Consumer:
         self._queued_bytes = 0
         self._is_asking = False  # and what comes stands before the answer
         self._error: PulsarSparkError | None = None
-        self.consumer_id = connection.attach(self, in_bulk=_IN_BULK)
+        self.consumer_id = connection.attach(self, in_bulk=in_bulk)
 
     @property
     def round_trip_s(self) -> float:

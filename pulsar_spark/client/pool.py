@@ -37,16 +37,6 @@ K = TypeVar("K")
 #: How many brokers are connected to at a time.
 _CONNECTING = 16
 
-#: Brokers whose connections are kept: more than any cluster has. Beyond that, idle
-#: connections are closed, least recently used first.
-_KEPT = 1000
-
-#: Topic partitions whose brokers are remembered: as many as one read may have.
-_REMEMBERED = 1_000_000
-
-#: Topics for which the pool remembers how much came at a time.
-_LEARNT = 1000
-
 _MAX_PORT = 65535
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[-.\w]+):0*([0-9]{1,5})", re.ASCII)
 
@@ -107,18 +97,40 @@ class _Slot:
         return self.connection.is_idle or not self.connection.is_open
 
 
+@dataclass(frozen=True)
+class PoolLimits:
+    """How much a pool keeps.
+
+    Attributes:
+        brokers: Brokers whose connections are kept: more than any cluster has. Beyond
+            that, idle connections are closed, least recently used first.
+        topic_partitions: Topic partitions whose brokers are remembered: as many as one
+            read may have.
+        topics: Topics for which the pool remembers how much came at a time.
+    """
+
+    brokers: int = 1000
+    topic_partitions: int = 1_000_000
+    topics: int = 1000
+
+
 class ConnectionPool:
     """Opens connections on demand and keeps them open.
 
     Args:
         options: Where the cluster is, and time limits.
         credentials: Prove to each broker who connects; by default what the options say.
+        limits: How much is kept.
     """
 
     def __init__(
-        self, options: ClientOptions, credentials: CredentialProvider | None = None
+        self,
+        options: ClientOptions,
+        credentials: CredentialProvider | None = None,
+        limits: PoolLimits = PoolLimits(),
     ) -> None:
         self.options = options
+        self._limits = limits
         self._credentials = credentials or credential_provider(options.authentication)
         self._hosts = [normal_address(url) or url for url in options.service_url.hosts]
         self._slots: dict[BrokerAddress, _Slot] = {}
@@ -148,7 +160,7 @@ class ConnectionPool:
             with self._lock:
                 slot = self._slots.pop(address, None) or _Slot()
                 self._slots[address] = slot  # behind all others
-                surplus = self._take_idle(len(self._slots) - _KEPT)
+                surplus = self._take_idle(len(self._slots) - self._limits.brokers)
             for connection in surplus:
                 connection.close()
             with slot.lock:
@@ -174,7 +186,7 @@ class ConnectionPool:
             if isinstance(error, PulsarSparkError):
                 slot.failure = error
             with self._lock:
-                if len(self._unreachable) >= _KEPT:
+                if len(self._unreachable) >= self._limits.brokers:
                     self._unreachable.clear()
                 self._unreachable.add(address)
                 if self._slots.get(address) is slot:
@@ -191,7 +203,7 @@ class ConnectionPool:
         """Note who serves some topic partitions, as the cluster has just answered."""
         with self._lock:
             self._brokers.update(found)
-            if len(self._brokers) > _REMEMBERED:
+            if len(self._brokers) > self._limits.topic_partitions:
                 self._brokers = dict(found)
 
     def suggest_brokers(self, brokers: Mapping[str, BrokerAddress]) -> None:
@@ -202,7 +214,7 @@ class ConnectionPool:
         with self._lock:
             for name, broker in brokers.items():
                 self._brokers.setdefault(name, broker)
-            if len(self._brokers) > _REMEMBERED:
+            if len(self._brokers) > self._limits.topic_partitions:
                 self._brokers = dict(brokers)
 
     def forget_brokers(self, topic_partitions: Iterable[str]) -> None:
@@ -244,7 +256,7 @@ class ConnectionPool:
         """Note the facts a consumer learnt of a topic, for later consumers."""
         with self._lock:
             self._learnt[topic] = learnt
-            if len(self._learnt) > _LEARNT:
+            if len(self._learnt) > self._limits.topics:
                 self._learnt = {topic: learnt}
 
     def learnt(self, topic: str) -> Learnt | None:

@@ -90,6 +90,7 @@ cdef class BytesColumn(Column):
     cdef readonly unsigned char[::1] data
     cdef readonly int[::1] offsets
     cdef readonly Py_ssize_t data_room
+    cdef Py_ssize_t _most
 
     @cython.locals(room=Py_ssize_t)
     cdef bint make_room(self, Py_ssize_t size) except? False
@@ -113,6 +114,7 @@ cdef class ListColumn(Column):
     cdef readonly Column items
     cdef readonly int[::1] offsets
     cdef readonly bint has_twins
+    cdef readonly Py_ssize_t most
 
 # Memory of columns and values is reached through what has it: a memoryview as an argument
 # would be some hundred bytes, copied and cleared for each value.

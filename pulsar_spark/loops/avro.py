@@ -271,13 +271,17 @@ class FixedColumn(Column):
 class BytesColumn(Column):
     """Bytes, or text.
 
+    Args:
+        most: The number of bytes that all rows may have.
+
     Attributes:
         data: Those of all rows, back to back.
         offsets: Where those of each row begin, and the last ones end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MAX_INT32) -> None:
         super().__init__()
+        self._most = most
         self.data = _column("B", 0)
         self.offsets = _column("i", 1)
         self.data_room = 0
@@ -296,9 +300,9 @@ class BytesColumn(Column):
 
     def make_room(self, size: int) -> bool:
         """Make room for bytes; return whether a column can have as many."""
-        if size > _MAX_INT32:
+        if size > self._most:
             return False
-        room = min(max(size, 2 * self.data_room, 1024), _MAX_INT32)
+        room = min(max(size, 2 * self.data_room, 1024), self._most)
         self.data = _longer(self.data, "B", room, self.offsets[self.rows])
         self.data_room = room
         return True
@@ -339,15 +343,21 @@ class StructColumn(Column):
 class ListColumn(Column):
     """Lists, or maps as lists of keys and values.
 
+    Args:
+        items: The column of what is in the lists.
+        most: The number of items that all rows may have.
+
     Attributes:
         items: What is in them, back to back.
         offsets: Where the items of each row begin, and the last ones end.
         has_twins: Whether a map may have a key twice.
+        most: As given.
     """
 
-    def __init__(self, items: Column) -> None:
+    def __init__(self, items: Column, most: int = _MAX_INT32) -> None:
         super().__init__()
         self.items = items
+        self.most = most
         self.offsets = _column("i", 1)
         self.has_twins = False
 
@@ -875,7 +885,7 @@ class ReadItems(Reader):
             count = _take_items(source, count, offset, reader.smallest, self._weight)
             if count < 0:
                 return -1
-            if items.rows + count > _MAX_INT32:
+            if items.rows + count > column.most:
                 return source.fail(_TOO_LARGE)
             items.reserve(items.rows + count)
             while count > 0:

@@ -60,6 +60,9 @@ class Patience:
         forget_s: How long a broker may take to forget a subscription that was not
             durable.
         delete_s: Longest time for tries to delete a subscription when a query stops.
+        busy_s: How long to ask for the subscription of a query that has just ended. The
+            query's process may still be on its way out, and a broker takes a moment to
+            notice.
         quiet_s: How long nothing is new in a topic partition before the broker is asked
             about open transactions, and how long until it is asked again. Few
             transactions are open for longer.
@@ -89,6 +92,7 @@ class Patience:
     acknowledge_s: float = 1.0
     forget_s: float = 0.1
     delete_s: float = 5.0
+    busy_s: float = 6.0
     quiet_s: float = 60.0
 
 

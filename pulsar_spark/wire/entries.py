@@ -49,9 +49,6 @@ from spark_topics.protobuf import UNREADABLE
 if TYPE_CHECKING:
     from pulsar_spark.message_id import MessageId
 
-#: The most: places in a table's columns of bytes are numbers of 32 bits.
-_MAX_TABLE_BYTES = NO_LIMIT
-
 #: Metadata of an entry that is larger than this is taken apart before it is parsed:
 #: protobuf takes 28 times the bytes of properties that are empty.
 _LARGE_METADATA_BYTES = 16 * 1024
@@ -392,6 +389,8 @@ class EntryDecoder:
         table: The first table; the others are of its kind.
         table_rows: Messages after which a new one begins.
         table_bytes: Bytes of messages after which a new one begins.
+        max_table_bytes: No table holds more: places in a table's columns of bytes are
+            numbers of 32 bits.
     """
 
     def __init__(
@@ -401,6 +400,7 @@ class EntryDecoder:
         *,
         table_rows: int = NO_LIMIT,
         table_bytes: int = NO_LIMIT,
+        max_table_bytes: int = NO_LIMIT,
     ) -> None:
         self._max_bytes = max_bytes
         self._table = MessageTable() if table is None else table
@@ -410,7 +410,8 @@ class EntryDecoder:
             max(max_bytes // _PAIR_BYTES, _LEAST_PAIRS), NO_LIMIT
         )
         self._table_rows = min(table_rows, NO_LIMIT)
-        self._table_bytes = min(table_bytes, _MAX_TABLE_BYTES)
+        self._max_table_bytes = max_table_bytes
+        self._table_bytes = min(table_bytes, max_table_bytes)
 
     def pieces(self, stored: StoredEntry) -> Iterator[Entry]:
         """Unpack an entry into messages, at most a table's worth at a time.
@@ -539,10 +540,10 @@ class EntryDecoder:
 
     def _table_for(self, rows: int, size_bytes: int) -> MessageTable:
         """Return the current table, or a new table if the entry would not fit."""
-        if size_bytes > _MAX_TABLE_BYTES:
+        if size_bytes > self._max_table_bytes:
             raise CorruptEntryError(
                 f"it has {size_bytes} bytes, more than a row can have: "
-                f"{_MAX_TABLE_BYTES}."
+                f"{self._max_table_bytes}."
             )
         table = self._table
         if table.rows and (

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import random
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -26,8 +25,8 @@ from siblings.tubemq.tests.scripted_server import ScriptedServer
 from siblings.ydb_topic.tests.support.service import DATABASE, TopicService
 from spark_topics.errors import DataLossError
 from spark_topics.options.spec import Scope
-from spark_topics.source.stream import idle_rest
 from tests.support import patience
+from tests.support.fixtures import restless as restless
 from tests.support.scripted_broker import ScriptedBroker, client_options, single
 from tubemq_spark.options import parse_read_options as parse_tubemq
 from tubemq_spark.source.tubemq_source import TubeMQSource
@@ -210,11 +209,9 @@ class Ydb:
 
 @pytest.fixture(params=["pulsar", "tubemq", "ydb"])
 def double(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, restless: None
 ) -> Iterator[Double]:
     """Each system's."""
-    # A query that is asked looks, also where a busy machine took long before.
-    monkeypatch.setattr(idle_rest, "_LONG_PLAN_S", math.inf)
     with contextlib.ExitStack() as stack:
         made: Double
         if request.param == "pulsar":

@@ -20,10 +20,13 @@ class Tls:
     Attributes:
         options: Whom to trust, and what to show.
         server_name: The host whose certificate is expected.
+        last_word_s: How long a sender that is cut off waits for the reason that the
+            reader may hear, in seconds.
     """
 
     options: TlsSettings
     server_name: str
+    last_word_s: float = 1.0
 
     @property
     def shows_certificate(self) -> bool:

@@ -35,9 +35,6 @@ _SEALED_BYTES = 128 * 1024
 _spare: list[memoryview] = []
 _SPARES_KEPT = 4
 
-#: How long a sender that is cut off waits for what the reader may hear, in seconds.
-_LAST_WORD_S = 1.0
-
 #: What is taken during a handshake.
 _HANDSHAKE_BYTES = 16 * 1024
 
@@ -280,7 +277,7 @@ class TlsTransport:
 
         A reader that waits hears it, as the connection has ended; else this thread.
         """
-        if not self._receive_lock.acquire(timeout=_LAST_WORD_S):
+        if not self._receive_lock.acquire(timeout=self._tls.last_word_s):
             return
         try:
             if not self.is_heard and self._error is None:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow import encode
 from pulsar_spark.arrow.decode import RecordBatchBuilder
 from pulsar_spark.arrow.encode import EncodedRows, RowEncoder
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
@@ -51,9 +50,9 @@ def record_batch(rows: Sequence[Row], **types: pa.DataType) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def encoded(batch: pa.RecordBatch) -> EncodedRows:
+def encoded(batch: pa.RecordBatch, **limits: int) -> EncodedRows:
     """A batch, encoded and found valid."""
-    rows = RowEncoder(batch.schema).encode(batch)
+    rows = RowEncoder(batch.schema, **limits).encode(batch)
     assert len(rows) == batch.num_rows
     assert rows.messages.type == pa.large_binary()
     rows.messages.validate(full=True)
@@ -398,12 +397,14 @@ def test_row_as_single_of_rows_that_moved():
 # -- what does not fit -----------------------------------------------------------------
 
 
-def refused(match: str, *rows: Row, **types: pa.DataType) -> None:
+def refused(
+    match: str, *rows: Row, max_size_bytes: int = 2**30, **types: pa.DataType
+) -> None:
     """Checks that the rows are refused, also behind good ones and in a slice."""
     batch = record_batch(rows, **types)
     for part in (batch, batch.slice(len(rows) - 1)):
         with pytest.raises(BadRowError, match=match):
-            RowEncoder(batch.schema).encode(part)
+            RowEncoder(batch.schema, max_size_bytes=max_size_bytes).encode(part)
 
 
 @pytest.mark.parametrize("name", ["__eventTime", "__deliverAtTime"])
@@ -495,21 +496,21 @@ def test_partition_out_of_range(partition: int):
 
 
 @pytest.mark.parametrize("name", ["value", "__key", "__orderingKey"])
-def test_sizes_without_bound(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_sizes_without_bound(name: str):
     """What our arithmetic has no room for is refused, not cut."""
-    monkeypatch.setattr(encode, "_MAX_SIZE_BYTES", 100)
+    limit = {"max_size_bytes": 100}
+    types = {"value": pa.string(), "__orderingKey": pa.string()}
     good = {"value": b"x" * 100, name: "x" * 80}
-    encoded(record_batch([good], value=pa.string(), __orderingKey=pa.string()))
-    bad = {**good, name: "x" * 101}
-    refused("101 bytes", good, bad, value=pa.string(), __orderingKey=pa.string())
+    encoded(record_batch([good], **types), **limit)
+    refused("101 bytes", good, {**good, name: "x" * 101}, **limit, **types)
 
 
-def test_sizes_without_bound_in_total(monkeypatch: pytest.MonkeyPatch):
+def test_sizes_without_bound_in_total():
     """Nor metadata of which each part is small enough."""
-    monkeypatch.setattr(encode, "_MAX_SIZE_BYTES", 100)
     row = {"value": b"", "__key": "x" * 47, "__orderingKey": b"x" * 47}
-    assert encoded(record_batch([row])).messages[0].as_py()[:4] == b"\0\0\0\x64"
-    refused("101 bytes", row, {**row, "__key": "x" * 48})
+    rows = encoded(record_batch([row]), max_size_bytes=100)
+    assert rows.messages[0].as_py()[:4] == b"\0\0\0\x64"
+    refused("101 bytes", row, {**row, "__key": "x" * 48}, max_size_bytes=100)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow import hashing
 from pulsar_spark.arrow.hashing import (
     boost_hash,
     boost_hashes,
@@ -109,16 +108,16 @@ def test_hashes_of_columns(texts: list[str], data: st.DataObject):
         assert boost.to_pylist() == [boost_hash(key.encode()) for key in own]
 
 
-def test_keys_of_many_units(monkeypatch: pytest.MonkeyPatch):
+def test_keys_of_many_units():
     """However much the keys are in total, or one of them is."""
     texts = ["ü" * n + "\U0001f600" for n in range(60)] + ["x" * 5000, "", "y"]
-    whole = java_string_hashes(pa.array(texts, pa.large_string())).to_pylist()
-    assert whole == [java_string_hash(text) % 2**32 for text in texts]
-    hashing._powers.cache_clear()
-    monkeypatch.setattr(hashing, "_UNITS", 100)
-    parts = java_string_hashes(pa.array(texts, pa.large_string())).to_pylist()
-    hashing._powers.cache_clear()
-    assert parts == whole
+    hashes = [java_string_hash(text) % 2**32 for text in texts]
+    keys = pa.array(texts * 50, pa.large_string())
+    assert java_string_hashes(keys).to_pylist() == hashes * 50
+    long = "ü" * 300_000
+    keys = pa.array([*texts, long, *texts], pa.large_string())
+    expected = [*hashes, java_string_hash(long) % 2**32, *hashes]
+    assert java_string_hashes(keys).to_pylist() == expected
 
 
 @pytest.mark.parametrize("size", [124, 127, 128, 131, 132, 133, 135, 136, 137, 4000])

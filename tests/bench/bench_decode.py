@@ -30,13 +30,13 @@ _TOPIC = "persistent://public/default/bench-partition-0"
 _ENTRIES = 120
 
 
-def run(repeats: int) -> list[Case]:
+def run(repeats: int, entries: int = _ENTRIES) -> list[Case]:
     """Six columns and value only, of varied messages, and of 100 bytes and 1 KiB."""
     varied = make_batches(8, 100, is_varied=True)
     return [
-        *_cases(varied, "60-140 B, some properties", repeats, _TARGETS),
-        *_cases(make_batches(8, 100), "100 B", repeats),
-        *_cases(make_batches(8, 1024), "1 KiB", repeats),
+        *_cases(varied, "60-140 B, some properties", repeats, entries, _TARGETS),
+        *_cases(make_batches(8, 100), "100 B", repeats, entries),
+        *_cases(make_batches(8, 1024), "1 KiB", repeats, entries),
     ]
 
 
@@ -44,6 +44,7 @@ def _cases(
     batches: list[Batch],
     size: str,
     repeats: int,
+    count: int,
     targets: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Case]:
     reader = FrameReader()
@@ -69,7 +70,7 @@ def _cases(
             table_rows=usual.table_rows,
             table_bytes=usual.table_bytes,
         )
-        for number in range(_ENTRIES):
+        for number in range(count):
             stored = read_stored_entry(1, number, entries[number % len(entries)])
             for entry in decoder.pieces(stored):
                 for _ in builder.add(entry):
@@ -77,7 +78,7 @@ def _cases(
         builder.finish()
 
     def parse() -> None:
-        for _ in range(_ENTRIES // len(batches)):
+        for _ in range(count // len(batches)):
             parse_only(batches)
 
     seconds = in_turns(
@@ -89,13 +90,13 @@ def _cases(
         },
         max(repeats, 5),
     )
-    rows = _ENTRIES * batches[0].rows
+    rows = count * batches[0].rows
     return [
         Case(
             "decode",
             f"{size}, {name}",
             rows,
-            _ENTRIES // len(batches) * sum(batch.value_bytes for batch in batches),
+            count // len(batches) * sum(batch.value_bytes for batch in batches),
             seconds[name],
             "upb parse alone",
             seconds["parse"],

@@ -37,20 +37,27 @@ _PERCENTILES = (50, 99)
 _PER_S = 50
 _PARTITIONS = 2
 
-#: Micro-batches that do not count: the first ones of a query start workers.
-_WARM_UP_BATCHES = 5
-
 #: Longest time for these, and for the rows that are still to come at the end.
 _PATIENCE_S = 120.0
 
 
-def run(cluster: Cluster, spark: SparkSession, seconds: float = 20.0) -> list[Case]:
-    """A line for each trigger and percentile; one row of the result is one message."""
+def run(
+    cluster: Cluster,
+    spark: SparkSession,
+    seconds: float = 20.0,
+    warm_up_batches: int = 5,
+) -> list[Case]:
+    """A line for each trigger and percentile; one row of the result is one message.
+
+    The first micro-batches do not count: they start workers.
+    """
     spark.dataSource.register(PulsarDataSource)
     cases = []
     for name, trigger in _TRIGGERS.items():
         note(f"latency of micro-batches {name}")
-        latencies = sorted(_latencies(cluster, spark, trigger, seconds))
+        latencies = sorted(
+            _latencies(cluster, spark, trigger, seconds, warm_up_batches)
+        )
         cases += [
             Case(
                 "latency",
@@ -72,7 +79,11 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
 
 
 def _latencies(
-    cluster: Cluster, spark: SparkSession, trigger: str, seconds: float
+    cluster: Cluster,
+    spark: SparkSession,
+    trigger: str,
+    seconds: float,
+    warm_up_batches: int,
 ) -> list[float]:
     """Return the seconds that each message took, without those that warm up."""
     topic = new_topic(cluster, _PARTITIONS)
@@ -104,7 +115,7 @@ def _latencies(
         try:
             producer = _producer(client, topic)
             deadline = time.monotonic() + _PATIENCE_S
-            while len(batches) < _WARM_UP_BATCHES:
+            while len(batches) < warm_up_batches:
                 assert query.isActive, query.exception()
                 assert time.monotonic() < deadline, "the first micro-batches"
                 _publish(producer, 1)

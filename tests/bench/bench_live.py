@@ -8,10 +8,8 @@ path of entries that are not ordinary, which takes one after the other.
 from __future__ import annotations
 
 from functools import partial
-from unittest import mock
 
 from pulsar_spark.arrow.schema import arrow_schema
-from pulsar_spark.client import entry_reader
 from pulsar_spark.options import METADATA_COLUMNS_DEFAULT
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.bench.replay import read
@@ -44,8 +42,7 @@ def _case(rows: int, codec: str, repeats: int, value_bytes: int) -> Case:
     frames = [batches[number % 64].frame(number) for number in range(entries)]
 
     def one_by_one() -> None:
-        with mock.patch.object(entry_reader, "_IN_BULK", False):
-            read(frames, rows, _SCHEMA)
+        read(frames, rows, _SCHEMA, in_bulk=False)
 
     most_us = _ENTRIES[rows] if codec == "NONE" else None
     seconds = in_turns(

@@ -42,7 +42,7 @@ _FILE = proto_file(
 )
 
 
-def run(repeats: int) -> list[Case]:
+def run(repeats: int, runs: int = _RUNS) -> list[Case]:
     """A message of five fields: all of them, two, as Python, and by the runtime."""
     class_ = message_class(_FILE)
     payloads = []
@@ -60,16 +60,16 @@ def run(repeats: int) -> list[Case]:
     schema = info(_FILE)
     columns = protobuf.columns_of(schema)
     two = pa.schema([columns.field("note"), columns.field("id")])
-    whole = partial(_decode, values, schema, columns)
+    whole = partial(_decode, values, schema, columns, runs)
 
     def objects() -> None:
-        for _ in range(_RUNS):
+        for _ in range(runs):
             for payload in payloads:
                 class_.FromString(payload)
 
     works: dict[str, Callable[[], None]] = {
         "protobuf, 5 fields": whole,
-        "protobuf, 2 of 5 fields": partial(_decode, values, schema, two),
+        "protobuf, 2 of 5 fields": partial(_decode, values, schema, two, runs),
         "protobuf, 5 fields, as Python": partial(_as_python, whole),
     }
     seconds = in_turns(
@@ -83,8 +83,8 @@ def run(repeats: int) -> list[Case]:
         Case(
             "values",
             name,
-            _ROWS * _RUNS,
-            sum(map(len, payloads)) * _RUNS,
+            _ROWS * runs,
+            sum(map(len, payloads)) * runs,
             seconds[name],
             "the runtime's objects",
             seconds["objects"],
@@ -95,9 +95,11 @@ def run(repeats: int) -> list[Case]:
     ]
 
 
-def _decode(values: pa.BinaryArray, schema: SchemaInfo, wanted: pa.Schema) -> None:
+def _decode(
+    values: pa.BinaryArray, schema: SchemaInfo, wanted: pa.Schema, runs: int
+) -> None:
     planned = protobuf.decoder(schema, schema, wanted, ValueSettings())
-    for _ in range(_RUNS):
+    for _ in range(runs):
         found = planned.decode(values, None)
         assert not found.bad, found.reason
 

@@ -27,13 +27,13 @@ from tests.bench.report import Case, cpu, in_turns
 from tests.support.certificates import Authority, Pair
 from tests.support.tls_front import server_context
 
-_BYTES = 256 << 20
+_SIZE_BYTES = 256 << 20
 _BLOCK_BYTES = 1 << 20
 _BUFFER_BYTES = 64 << 10
 _ROW_BYTES = 100
 
 
-def run(repeats: int) -> list[Case]:
+def run(repeats: int, size_bytes: int = _SIZE_BYTES) -> list[Case]:
     """What is received, then what is sent."""
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority(Path(folder))
@@ -41,36 +41,42 @@ def run(repeats: int) -> list[Case]:
         trusted = TlsOptions(trust_certificates_path=str(authority.certificate))
         tls = Tls(trusted, "127.0.0.1")
         return [
-            *_cases("receive", _receive, _receive_alone, server, tls, repeats),
-            *_cases("send", _send, _send_alone, server, tls, repeats),
+            *_cases(
+                "receive", _receive, _receive_alone, server, tls, repeats, size_bytes
+            ),
+            *_cases("send", _send, _send_alone, server, tls, repeats, size_bytes),
         ]
 
 
 def _cases(
     what: str,
-    ours: Callable[[Transport], None],
-    alone: Callable[[socket.socket], None],
+    ours: Callable[[Transport, int], None],
+    alone: Callable[[socket.socket, int], None],
     server: Pair,
     tls: Tls,
     repeats: int,
+    size_bytes: int,
 ) -> list[Case]:
     def of_tls() -> None:
-        with _peer(what, server) as address, _open(address, tls) as transport:
-            measured["tls"] = cpu(lambda: ours(transport))()
+        with (
+            _peer(what, size_bytes, server) as address,
+            _open(address, tls) as transport,
+        ):
+            measured["tls"] = cpu(lambda: ours(transport, size_bytes))()
 
     def of_tcp() -> None:
-        with _peer(what) as address, _open(address) as transport:
-            measured["tcp"] = cpu(lambda: ours(transport))()
+        with _peer(what, size_bytes) as address, _open(address) as transport:
+            measured["tcp"] = cpu(lambda: ours(transport, size_bytes))()
 
     def of_sockets() -> None:
         context = context_of(tls.options)
-        with _peer(what, server) as address:
+        with _peer(what, size_bytes, server) as address:
             host, _, port = address.rpartition(":")
             with (
                 socket.create_connection((host, int(port)), 60) as plain,
                 context.wrap_socket(plain, server_hostname=host) as sock,
             ):
-                measured["ssl"] = cpu(lambda: alone(sock))()
+                measured["ssl"] = cpu(lambda: alone(sock, size_bytes))()
 
     measured: dict[str, float] = {}
 
@@ -89,13 +95,13 @@ def _cases(
         },
         max(repeats, 5),
     )
-    rows = _BYTES // _ROW_BYTES
+    rows = size_bytes // _ROW_BYTES
     return [
         Case(
             "tls",
             f"{what}, CPU",
             rows,
-            _BYTES,
+            size_bytes,
             seconds["tls"],
             "ssl sockets alone",
             seconds["ssl"],
@@ -105,7 +111,7 @@ def _cases(
             "tls",
             f"{what}, CPU",
             rows,
-            _BYTES,
+            size_bytes,
             seconds["tls"],
             "plain TCP",
             seconds["tcp"],
@@ -123,29 +129,29 @@ def _open(address: str, tls: Tls | None = None) -> Iterator[Transport]:
         transport.close()
 
 
-def _receive(transport: Transport) -> None:
+def _receive(transport: Transport, size_bytes: int) -> None:
     room = memoryview(bytearray(_BUFFER_BYTES))
-    left = _BYTES
+    left = size_bytes
     while left > 0:
         left -= transport.receive(room, 60)
 
 
-def _receive_alone(sock: socket.socket) -> None:
+def _receive_alone(sock: socket.socket, size_bytes: int) -> None:
     room = memoryview(bytearray(_BUFFER_BYTES))
-    left = _BYTES
+    left = size_bytes
     while left > 0:
         left -= sock.recv_into(room)
 
 
-def _send(transport: Transport) -> None:
+def _send(transport: Transport, size_bytes: int) -> None:
     block = os.urandom(_BLOCK_BYTES)
-    for _ in range(_BYTES // _BLOCK_BYTES):
+    for _ in range(size_bytes // _BLOCK_BYTES):
         transport.send(block)
 
 
-def _send_alone(sock: socket.socket) -> None:
+def _send_alone(sock: socket.socket, size_bytes: int) -> None:
     block = os.urandom(_BLOCK_BYTES)
-    for _ in range(_BYTES // _BLOCK_BYTES):
+    for _ in range(size_bytes // _BLOCK_BYTES):
         sock.sendall(block)
 
 
@@ -153,9 +159,9 @@ def _send_alone(sock: socket.socket) -> None:
 
 
 @contextmanager
-def _peer(what: str, server: Pair | None = None) -> Iterator[str]:
+def _peer(what: str, size_bytes: int, server: Pair | None = None) -> Iterator[str]:
     """A process that sends, or receives, as much as is measured."""
-    command = [sys.executable, "-m", __name__, what]
+    command = [sys.executable, "-m", __name__, what, str(size_bytes)]
     if server is not None:
         command += [str(server.certificate), str(server.key)]
     with subprocess.Popen(
@@ -168,7 +174,7 @@ def _peer(what: str, server: Pair | None = None) -> Iterator[str]:
             process.kill()
 
 
-def _main(what: str, *pair: str) -> None:
+def _main(what: str, size_bytes: str, *pair: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print("{}:{}".format(*listener.getsockname()), flush=True)
         sock, _ = listener.accept()
@@ -176,7 +182,8 @@ def _main(what: str, *pair: str) -> None:
             certificate, key = map(Path, pair)
             context: ssl.SSLContext = server_context(Pair(certificate, key))
             sock = context.wrap_socket(sock, server_side=True)
-        (_send_alone if what == "receive" else _receive_alone)(sock)
+        work = _send_alone if what == "receive" else _receive_alone
+        work(sock, int(size_bytes))
         sock.recv(1)  # until the other side has all of it
 
 

@@ -40,7 +40,7 @@ _TARGETS = MappingProxyType({"AVRO, 5 fields": 0.2, "AVRO, 5 fields, as Python":
 _WRITE_TARGETS = MappingProxyType({"AVRO, 5 fields": 0.33})
 
 
-def run(repeats: int) -> list[Case]:
+def run(repeats: int, times: int = _TIMES) -> list[Case]:
     """A record of five fields: all of them, two, as a later version, as Python."""
     values = pa.array(records.values(ROWS), pa.binary())
     info = records.SCHEMAS["AVRO"]
@@ -52,18 +52,18 @@ def run(repeats: int) -> list[Case]:
     columns = columns_of(info)
     two = pa.schema([columns.field("note"), columns.field("id")])
     works = {
-        "AVRO, 5 fields": partial(_decode, values, info, info, columns),
-        "AVRO, 2 of 5 fields": partial(_decode, values, info, info, two),
+        "AVRO, 5 fields": partial(_decode, values, info, info, columns, times),
+        "AVRO, 2 of 5 fields": partial(_decode, values, info, info, two, times),
         "AVRO, as a later version": partial(
-            _decode, values, info, reader, columns_of(reader)
+            _decode, values, info, reader, columns_of(reader), times
         ),
         "AVRO, 5 fields, as Python": partial(
-            _as_python, partial(_decode, values, info, info, columns)
+            _as_python, partial(_decode, values, info, info, columns, times)
         ),
     }
     seconds = in_turns(
         {
-            "value": cpu(partial(_as_bytes, _entry(values))),
+            "value": cpu(partial(_as_bytes, _entry(values), times)),
             **{name: cpu(work) for name, work in works.items()},
         },
         max(repeats, 5),
@@ -72,8 +72,8 @@ def run(repeats: int) -> list[Case]:
         Case(
             "values",
             name,
-            ROWS * _TOGETHER * _TIMES,
-            sum(map(len, values.to_pylist())) * _TOGETHER * _TIMES,
+            ROWS * _TOGETHER * times,
+            sum(map(len, values.to_pylist())) * _TOGETHER * times,
             seconds[name],
             "entries to `value`",
             seconds["value"],
@@ -84,7 +84,7 @@ def run(repeats: int) -> list[Case]:
     ]
 
 
-def run_writes(repeats: int) -> list[Case]:
+def run_writes(repeats: int, times: int = _TIMES) -> list[Case]:
     """Columns -> values, beside a join of the same values by Arrow."""
     rows = pa.RecordBatch.from_pylist(records.rows(ROWS * _TOGETHER), records.ARROW)
     given = {
@@ -99,8 +99,8 @@ def run_writes(repeats: int) -> list[Case]:
         values = encoder.encode(columns.columns).values
         seconds = in_turns(
             {
-                "join": cpu(partial(_join, values)),
-                name: cpu(partial(_encode, encoder, columns)),
+                "join": cpu(partial(_join, values, times)),
+                name: cpu(partial(_encode, encoder, columns, times)),
             },
             max(repeats, 5),
         )
@@ -109,8 +109,8 @@ def run_writes(repeats: int) -> list[Case]:
             Case(
                 "encode",
                 f"values, {name}",
-                len(values) * _TIMES,
-                pc.sum(pc.binary_length(values)).as_py() * _TIMES,
+                len(values) * times,
+                pc.sum(pc.binary_length(values)).as_py() * times,
                 seconds[name],
                 "join of the values",
                 seconds["join"],
@@ -126,24 +126,28 @@ def _moments(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([moments], ["value"])
 
 
-def _encode(encoder: ValueEncoder, rows: pa.RecordBatch) -> None:
-    for _ in range(_TIMES):
+def _encode(encoder: ValueEncoder, rows: pa.RecordBatch, times: int) -> None:
+    for _ in range(times):
         encoder.encode(rows.columns)
 
 
-def _join(values: pa.LargeBinaryArray) -> None:
+def _join(values: pa.LargeBinaryArray, times: int) -> None:
     """The least that puts values into one buffer of their own, with Arrow."""
     empty = pa.scalar(b"", values.type)
-    for _ in range(_TIMES):
+    for _ in range(times):
         pc.binary_join_element_wise(values, empty, empty)
 
 
 def _decode(
-    values: pa.BinaryArray, writer: SchemaInfo, reader: SchemaInfo, wanted: pa.Schema
+    values: pa.BinaryArray,
+    writer: SchemaInfo,
+    reader: SchemaInfo,
+    wanted: pa.Schema,
+    times: int,
 ) -> None:
     planned = decoder(writer, reader, wanted, ValueSettings())
     together = pa.concat_arrays([values] * _TOGETHER)
-    for _ in range(_TIMES):
+    for _ in range(times):
         found = planned.decode(together, None)
         assert not found.bad, found.reason
 
@@ -171,7 +175,7 @@ def _entry(values: pa.BinaryArray) -> Any:
     return frame.payload
 
 
-def _as_bytes(entry: Any) -> None:
+def _as_bytes(entry: Any, times: int) -> None:
     """Make a column of entries' values: what is done whatever their schema is."""
     usual = range_settings()
     builder = RecordBatchBuilder(
@@ -187,7 +191,7 @@ def _as_bytes(entry: Any) -> None:
         table_rows=usual.table_rows,
         table_bytes=usual.table_bytes,
     )
-    for number in range(_TOGETHER * _TIMES):
+    for number in range(_TOGETHER * times):
         stored = read_stored_entry(1, number, entry)
         for piece in unpack.pieces(stored):
             for _ in builder.add(piece):

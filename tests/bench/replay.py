@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -141,18 +142,29 @@ class Replay:
         return {"type": _Type.SUCCESS, "success": success}
 
 
-def read(frames: Sequence[bytes], rows: int, schema: pa.Schema) -> None:
+def read(
+    frames: Sequence[bytes],
+    rows: int,
+    schema: pa.Schema,
+    *,
+    in_bulk: bool | None = None,
+) -> None:
     """Reads all frames, as a task of Spark's does.
 
     Args:
         frames: See `Replay`; ``TOPIC``'s entries 0 and on of ``LEDGER``.
         rows: Likewise.
         schema: The columns.
+        in_bulk: Whether to take entries in bulk; None: as tasks do.
     """
     options = parse_read_options({"service.url": URL, "topic": TOPIC})
     end = MessageId(LEDGER, len(frames) - 1)
     range_ = TopicRange(TOPIC, MessageId(LEDGER, 0), end)
     pool = ConnectionPool(options.client)
+    settings = task.range_settings(options)
+    if in_bulk is not None:
+        reader = replace(settings.reader, in_bulk=in_bulk)
+        settings = replace(settings, reader=reader)
 
     def open_transport(*_: object, **__: object) -> Replay:
         return Replay(frames, rows)
@@ -160,6 +172,7 @@ def read(frames: Sequence[bytes], rows: int, schema: pa.Schema) -> None:
     with (
         mock.patch.object(connect, "open_transport", open_transport),
         mock.patch.object(task, "shared_pool", return_value=pool),
+        mock.patch.object(task, "range_settings", return_value=settings),
     ):
         batches = task.read_task(ReadTask((range_,)), options, schema)
         found = sum(map(len, batches))

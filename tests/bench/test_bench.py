@@ -65,40 +65,36 @@ def test_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.soak
-def test_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls() -> None:
     """Both directions are measured beside ssl sockets and beside TCP."""
-    monkeypatch.setattr(bench_tls, "_BYTES", 2 << 20)
-    cases = bench_tls.run(1)
+    cases = bench_tls.run(1, 2 << 20)
     assert {case.hop for case in cases} == {"tls"}
     limits = [case.limit for case in cases]
     assert limits == ["ssl sockets alone", "plain TCP"] * 2
 
 
 @pytest.mark.matrix
-def test_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values() -> None:
     """All values can be read; the benchmark itself looks at that."""
-    monkeypatch.setattr(bench_values, "_TIMES", 1)
-    cases = bench_values.run(1)
+    cases = bench_values.run(1, 1)
     assert {case.hop for case in cases} == {"values"}
     assert len([case for case in cases if case.target]) == 2
-    cases = bench_values.run_writes(1)
+    cases = bench_values.run_writes(1, 1)
     assert {case.hop for case in cases} == {"encode"}
     assert [case.target for case in cases] == [0.33, None, None, None]
 
 
-def test_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_protobuf() -> None:
     """All values can be read; the benchmark itself looks at that."""
-    monkeypatch.setattr(bench_protobuf, "_RUNS", 1)
-    cases = bench_protobuf.run(1)
+    cases = bench_protobuf.run(1, 1)
     assert {case.hop for case in cases} == {"values"}
     assert len([case for case in cases if case.target]) == 1
 
 
 @pytest.mark.matrix
-def test_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoding() -> None:
     """The messages of the targets, and those of a fixed size."""
-    monkeypatch.setattr(bench_decode, "_ENTRIES", 8)
-    cases = bench_decode.run(1)
+    cases = bench_decode.run(1, 8)
     assert [case.target for case in cases] == [0.2, 0.35, None, None, None, None]
 
 
@@ -136,12 +132,9 @@ def test_micro_batches(cluster: Cluster, spark: SparkSession) -> None:
 
 
 @pytest.mark.soak
-def test_latency(
-    cluster: Cluster, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_latency(cluster: Cluster, spark: SparkSession) -> None:
     """A line for each percentile; the benchmark itself waits for the rows."""
-    monkeypatch.setattr(bench_latency, "_WARM_UP_BATCHES", 1)
-    cases = bench_latency.run(cluster, spark, 0.2)
+    cases = bench_latency.run(cluster, spark, 0.2, warm_up_batches=1)
     assert len(cases) == 4
     assert all(0 <= case.seconds[0] < 120 for case in cases)
 

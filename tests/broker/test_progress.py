@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pulsar_spark
-from pulsar_spark.spark import progress as module
 from tests.support import official
+from tests.support.slow_rows import slow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,14 +42,7 @@ def rows(spark: SparkSession, admin: Admin, service_url: str, topic: str) -> Dat
         name = f"{topic}-partition-{partition}"
         official.produce(service_url, name, [b"v"] * 100, batch=10)
     options = {"service.url": service_url, "topic": topic}
-    return spark.read.format("pulsar").options(**options).load()
-
-
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs of tests are short."""
-    monkeypatch.setattr(module, "_LOOK_S", 0.01)
-    monkeypatch.setattr(module, "_LINES_S", 0.0)
+    return slow(spark.read.format("pulsar").options(**options).load())
 
 
 def threads() -> list[threading.Thread]:

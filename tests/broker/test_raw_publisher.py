@@ -10,7 +10,6 @@ import pytest
 
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from tests.support import raw_publisher
 from tests.support.entries import message
 from tests.support.official import read_back
 from tests.support.raw_publisher import ProducerClosedError, RawPublisher
@@ -107,12 +106,11 @@ def test_a_topic_that_moves_on_while_it_is_asked(
 
 @pytest.mark.parametrize("dropped_or_stored", [silence, unheard])
 def test_an_entry_without_a_receipt(
-    scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, dropped_or_stored: Action
+    scripted: ScriptedBroker, dropped_or_stored: Action
 ) -> None:
     """Who is alone finds out as well; brokers drop entries while a topic moves."""
-    monkeypatch.setattr(raw_publisher, "_SILENCE_S", 0.1)
     scripted.script("SEND", usual, dropped_or_stored)
-    with RawPublisher(scripted.url, TOPIC, is_alone=True) as publisher:
+    with RawPublisher(scripted.url, TOPIC, is_alone=True, silence_s=0.1) as publisher:
         for value in (b"a", b"b", b"c"):
             publisher.send(*message(value))
     assert values(scripted) == [b"a", b"b", b"c"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 JOB = """
 import sys, time
 import pulsar_spark
-from pulsar_spark.spark import progress
+from tests.support.slow_rows import slow
 from pyspark.sql import SparkSession
 
 url, topic = sys.argv[1:]
@@ -52,9 +52,8 @@ stream = stream.options(**options, topic=topic).load().select("value")
 writer = stream.writeStream.format("pulsar").options(**options, topic=f"{topic}-copy")
 writer = writer.option("checkpointLocation", "checkpoint").trigger(availableNow=True)
 writer.start().awaitTermination()
-progress._LOOK_S = 0.01
 with pulsar_spark.progress(spark, show=True):
-    rows.write.format("noop").mode("overwrite").save()
+    slow(rows).write.format("noop").mode("overwrite").save()
 spark.stop()
 """
 

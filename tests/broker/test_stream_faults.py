@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import json
 import logging
-import math
 import threading
 import uuid
 from collections import defaultdict
@@ -29,10 +28,10 @@ from pulsar_spark.source.stream import held_rows
 from pulsar_spark.source.stream.subscription import Subscription
 from pulsar_spark.testing.admin import Admin, AdminError
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
-from spark_topics.source.stream import idle_rest
 from tests.support import patience, reading
 from tests.support.combinations import combinations
 from tests.support.entries import message
+from tests.support.fixtures import restless as restless
 from tests.support.link_proxy import LinkProxy
 from tests.support.official import client, read_back
 from tests.support.raw_publisher import RawPublisher, TxnId
@@ -60,13 +59,8 @@ Rows = dict[str, list[int]]
 
 
 @pytest.fixture(autouse=True)
-def restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query that is asked by hand is asked once, so it must look each time.
-
-    Otherwise it says "nothing new" for a while after it has looked in vain for long, as
-    it may on a busy machine.
-    """
-    monkeypatch.setattr(idle_rest, "_LONG_PLAN_S", math.inf)
+def _restless(restless: None) -> None:
+    """In all of these tests."""
 
 
 class Query:

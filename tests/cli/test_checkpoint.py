@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.cli import checkpoint
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.wire.commands import SubscribeRequest
+from tests.support import patience
 from tests.support.checkpoints import offset, write_checkpoint
 from tests.support.scripted_broker import (
     LEDGER,
@@ -208,7 +208,7 @@ def test_a_query_that_runs(
     broker: ScriptedBroker, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has its subscription: nothing is changed then."""
-    monkeypatch.setattr(checkpoint, "_BUSY_S", 0.0)
+    patience.usual(monkeypatch, busy_s=0.0)
     folder = committed(tmp_path)
     before = (folder / "offsets" / "5").read_text()
     command = ("checkpoint", folder, "-o", f"service.url={broker.url}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_topics.client import settling
 from tests.support.fixtures import _nothing_left as _nothing_left
 from tests.support.fixtures import clock as clock
+from tests.support.fixtures import files_rest as files_rest
 from tests.support.scripted_fixtures import _patient_closes as _patient_closes
 from tests.support.scripted_fixtures import pool as pool
 from tests.support.scripted_fixtures import scripted as scripted
@@ -15,6 +15,5 @@ from tests.support.scripted_fixtures import unhurried as unhurried
 
 
 @pytest.fixture(autouse=True)
-def _files_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody renews the files that a test has just made."""
-    monkeypatch.setattr(settling, "_SETTLED_S", 0.0)
+def _files_rest(files_rest: None) -> None:
+    """In all of these tests."""

@@ -19,6 +19,7 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import (
     BrokerAddress,
     ConnectionPool,
+    PoolLimits,
     normal_address,
     shared_pool,
 )
@@ -329,11 +330,22 @@ def test_who_was_not_reached(scripted: ScriptedBroker, pool: ConnectionPool) -> 
     assert not pool.is_unreachable(there)
 
 
-def test_memory_of_those_not_reached_is_bounded(
-    pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def limits() -> PoolLimits:
+    """How much the pool keeps; a test may have others as its parameter."""
+    return PoolLimits()
+
+
+@pytest.fixture
+def pool(scripted: ScriptedBroker, limits: PoolLimits) -> Iterator[ConnectionPool]:
+    """Connections to the broker."""
+    with ConnectionPool(client_options(scripted.address), limits=limits) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("limits", [PoolLimits(brokers=3)])
+def test_memory_of_those_not_reached_is_bounded(pool: ConnectionPool) -> None:
     """Brokers name places where nobody is, again and again."""
-    monkeypatch.setattr(module, "_KEPT", 3)
     for _ in range(10):
         address = BrokerAddress(closed_port())
         with pytest.raises(TransportError):
@@ -342,12 +354,9 @@ def test_memory_of_those_not_reached_is_bounded(
         assert len(pool._unreachable) <= 3
 
 
-def test_what_is_remembered_of_topics(
-    pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("limits", [PoolLimits(topic_partitions=2, topics=2)])
+def test_what_is_remembered_of_topics(pool: ConnectionPool) -> None:
     """The last answer; of more topics than there is room for, the last ones."""
-    monkeypatch.setattr(module, "_REMEMBERED", 2)
-    monkeypatch.setattr(module, "_LEARNT", 2)
     one, other = BrokerAddress("one:1"), BrokerAddress("other:1")
     assert pool.last_broker("a") is None
     assert pool.learnt("a") is None
@@ -363,11 +372,11 @@ def test_what_is_remembered_of_topics(
     assert (pool.learnt("a"), pool.learnt("c")) == (None, Learnt(3, 1.0))
 
 
+@pytest.mark.parametrize("limits", [PoolLimits(brokers=3)])
 def test_connections_that_nothing_waits_for_are_bounded(
-    scripted: ScriptedBroker, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedBroker, pool: ConnectionPool
 ) -> None:
     """Of too many, those are closed that were asked for longest ago."""
-    monkeypatch.setattr(module, "_KEPT", 3)
     addresses = [BrokerAddress(scripted.address, f"b:{n}") for n in range(1, 7)]
     used = pool.get(addresses[0])
     used.attach_producer(1, Ignored())
@@ -383,11 +392,11 @@ def test_connections_that_nothing_waits_for_are_bounded(
     wait_until(lambda: len(scripted.sessions) == 3)
 
 
+@pytest.mark.parametrize("limits", [PoolLimits(brokers=1)])
 def test_those_in_use_are_never_closed(
-    scripted: ScriptedBroker, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedBroker, pool: ConnectionPool
 ) -> None:
     """However many there are."""
-    monkeypatch.setattr(module, "_KEPT", 1)
     connections = []
     for number in range(1, 5):
         connections.append(pool.get(BrokerAddress(scripted.address, f"b:{number}")))

@@ -24,6 +24,7 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from spark_topics.client import settling
 from spark_topics.client import tls_context as module
 from tests.support.certificates import Authority, Pair, days
+from tests.support.fixtures import FileClock
 from tests.support.scripted_broker import ScriptedBroker, client_options, look_up
 from tests.support.tls_front import TlsFront, server_context
 from tests.support.waiting import wait_until
@@ -457,21 +458,17 @@ class TestFiles:
 
         Also where both were made long ago, and only moved to their places now.
         """
-        monkeypatch.setattr(settling, "_SETTLED_S", 60.0)
         certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
         certificate.write_bytes(files.client.certificate.read_bytes())
         key.write_bytes(files.stranger.key.read_bytes())
         new = _copy(files.client.key, tmp_path / "new")
         settle(tmp_path)
 
-        def finish() -> None:
-            os.replace(new, key)
-
-        timer = threading.Timer(0.3, finish)
-        timer.start()
+        clock = FileClock(then=lambda: os.replace(new, key))
+        monkeypatch.setattr(settling, "time", clock)
         options = TlsOptions(certificate_path=str(certificate), key_path=str(key))
         assert module.context(options)
-        timer.join(60)
+        assert clock.pauses
 
     def test_comments(self, files: Files, tmp_path: Path) -> None:
         """A bundle of authorities may name them in any language."""

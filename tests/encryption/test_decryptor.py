@@ -18,7 +18,7 @@ from pulsar_spark.errors import EncryptionError, OptionError
 from pulsar_spark.options.encryption import KeyPlaces
 from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from spark_topics.client import settling
+from tests.support.fixtures import files_rest as files_rest
 from tests.support.key_pairs import ec_pair, rsa_pair
 
 OURS, THEIRS = rsa_pair(), ec_pair()
@@ -98,11 +98,9 @@ def test_a_file_that_has_changed(tmp_path: Path) -> None:
         one.decrypt(*closed(b"v", k=rsa_pair(2).public))
 
 
-def test_the_same_key_written_again_takes_no_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("files_rest")
+def test_the_same_key_written_again_takes_no_place(tmp_path: Path) -> None:
     """As agents do that renew files by the hour: older keys stay."""
-    monkeypatch.setattr(settling, "_RESTING_S", 0.0)
     file, stranger = tmp_path / "key", rsa_pair(3)
     for older, newer in ((OURS, rsa_pair(1)), (THEIRS, OURS), (OURS, THEIRS)):
         file.write_text(older.private)
@@ -116,11 +114,9 @@ def test_the_same_key_written_again_takes_no_place(
             assert one.decrypt(*closed(b"v", k=pair.public)) == b"v"
 
 
-def test_keys_of_the_past_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("files_rest")
+def test_keys_of_the_past_are_bounded(tmp_path: Path) -> None:
     """The latest ones are kept."""
-    monkeypatch.setattr(settling, "_RESTING_S", 0.0)
     file, pairs = tmp_path / "key", [rsa_pair(n) for n in range(5)]
     one = Decryptor(KeyPlaces((), Secret(f"file:{file}")))
     for pair in pairs:

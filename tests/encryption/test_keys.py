@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pulsar_spark.encryption.keys import DataKey, UnwrapError, private_key, public_key
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options.secret import Secret
-from spark_topics.client import settling
+from tests.support.fixtures import files_rest as files_rest
 from tests.support.key_pairs import KeyPair, ec_pair, rsa_pair
 
 if TYPE_CHECKING:
@@ -205,10 +205,9 @@ DAMAGED = rsa_pair().private.replace("MII", "M!I", 1)
     ],
 )
 def test_what_is_no_private_key(
-    text: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, why: str, tmp_path: Path, files_rest: None
 ) -> None:
     """An error with the name, the file and the node, and nothing of what is in it."""
-    monkeypatch.setattr(settling, "_SETTLED_S", 0.0)  # nobody is writing the file
     file = tmp_path / "k.pem"
     file.write_text(text)
     for place in (Secret(text), Secret(f"file:{file}")):

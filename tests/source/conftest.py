@@ -12,6 +12,7 @@ from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.read.range_reader import RangeReader
 from tests.support.fixtures import _nothing_left as _nothing_left
 from tests.support.fixtures import clock as clock
+from tests.support.fixtures import restless as restless
 from tests.support.ranged import TOPIC
 from tests.support.scripted_broker import ScriptedBroker, client_options
 from tests.support.scripted_fixtures import _patient_closes as _patient_closes

@@ -13,6 +13,7 @@ from pyspark import SparkContext
 
 from pulsar_spark.spark import progress as progress_module
 from pulsar_spark.spark.progress import StageProgress, _Lines
+from tests.support.fixtures import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,14 +116,16 @@ class Stopping:
 
 def test_several_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one, and how many more; what has ended, in between."""
-    monkeypatch.setattr(progress_module, "_LINES_S", 0.0)
+    clock = Clock()
+    monkeypatch.setattr(progress_module, "time", clock)
     out = io.StringIO()
     lines = _Lines(out)
     stages = [StageProgress(n, 4, 0, None, 0.0) for n in (3, 4, 5)]
-    lines.show(stages[:2], [])
-    lines.show(stages, [])
-    monkeypatch.setattr(progress_module, "_LINES_S", 3600.0)
-    lines.show(stages[:1], [])
+    for shown in (stages[:2], stages, stages[:1]):
+        clock.now += 9.9
+        lines.show(stages[:1], [])
+        clock.now += 0.1
+        lines.show(shown, [])
     lines.show(stages[:1], [StageProgress(2, 4, 4, None, 1.0, is_over=True)])
     assert out.getvalue() == (
         "pulsar-spark: stage 3: 0 of 4 tasks (0%) and 1 more stage\n"

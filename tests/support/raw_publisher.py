@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 #: does when it loads a topic.
 _TIMEOUT_S = 90.0
 
-#: For a receipt, where the entry may be sent again: brokers drop some without a word
-#: while a topic moves.
-_SILENCE_S = 10.0
-
 #: What is refused with these while a topic moves is accepted later: MetadataError is
 #: said of a reader that the broker closed meanwhile.
 _PASSING = (1, 2, 6)  # MetadataError, PersistenceError, ServiceNotReady
@@ -231,6 +227,8 @@ class RawPublisher(RawConnection):
         producer_name: None for a name that the broker gives.
         is_alone: Whether nobody else writes there.
         timeout_s: How long a reply may take.
+        silence_s: How long a receipt may take where the entry may be sent again:
+            brokers drop some without a word while a topic moves.
 
     Attributes:
         producer_name: Its name; MessageMetadata carries it.
@@ -244,8 +242,10 @@ class RawPublisher(RawConnection):
         *,
         is_alone: bool = False,
         timeout_s: float = _TIMEOUT_S,
+        silence_s: float = 10.0,
     ) -> None:
         super().__init__(service_url, timeout_s)
+        self._silence_s = silence_s
         self._topic, self._name = topic, producer_name
         self._sequence_ids = itertools.count()
         self._attach()
@@ -371,7 +371,7 @@ class RawPublisher(RawConnection):
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                self._last = self._stored(frame, _SILENCE_S)
+                self._last = self._stored(frame, self._silence_s)
                 return self._last
             except TimeoutError:
                 if time.monotonic() > deadline:

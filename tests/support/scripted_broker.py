@@ -62,8 +62,7 @@ LOOPBACK = "127.0.0.1"
 LEDGER = 7
 PATIENCE_S = 120.0
 
-#: What one read of a real broker brings at most.
-_READ_ENTRIES = 100
+#: Bytes that one read of a real broker brings at most, about.
 _READ_BYTES = 5 * 1024 * 1024
 
 #: What a producer says of each of its entries.
@@ -491,6 +490,7 @@ class ScriptedBroker:
         deepest: The most commands of a type that waited for an answer together; only
             for those given to ``answer_together``.
         permits: All that was granted so far, by topic partition.
+        read_entries: Entries that one read of a real broker brings at most.
         transactions: The topic partitions of each open transaction.
         ended: The transactions that were ended, and how.
         aborted: Those whose entries are never delivered.
@@ -531,6 +531,7 @@ class ScriptedBroker:
         self.bodies: dict[str, list[Any]] = defaultdict(list)
         self.deepest: Counter[str] = Counter()
         self.permits: Counter[str] = Counter()
+        self.read_entries = 100
         self.transactions: dict[TxnId, list[str]] = {}
         self.ended: list[tuple[TxnId, TxnAction]] = []
         self.aborted: set[TxnId] = set()
@@ -1150,7 +1151,7 @@ class ScriptedBroker:
         while consumer.balance > 0 and consumer.next_entry < end:
             # One read: by its size it may go past the balance.
             first = consumer.next_entry
-            last = min(end, first + consumer.balance, first + _READ_ENTRIES)
+            last = min(end, first + consumer.balance, first + self.read_entries)
             size_bytes = 0
             for entry in entries[first:last]:
                 if size_bytes >= _READ_BYTES:

@@ -15,7 +15,6 @@ from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.loops.deliveries import Deliveries, Scanner
 from pulsar_spark.loops.messages import MessageTable
 from pulsar_spark.message_id import MessageId
-from pulsar_spark.wire import entries
 from pulsar_spark.wire.entries import (
     Entry,
     EntryDecoder,
@@ -669,12 +668,9 @@ def test_an_entry_without_messages_is_one_piece():
         assert len(piece) == 0
 
 
-def test_no_table_holds_more_than_its_columns_can_say(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_no_table_holds_more_than_its_columns_can_say():
     """Places in them are numbers of 32 bits, whatever a table was to hold."""
-    monkeypatch.setattr(entries, "_MAX_TABLE_BYTES", 1000)
-    decoder = EntryDecoder(table_rows=10**12, table_bytes=10**12)
+    decoder = EntryDecoder(table_rows=10**12, table_bytes=10**12, max_table_bytes=1000)
     small = builders.batch([Sent(b"v" * 594)])
     tables = [
         piece.table

@@ -29,9 +29,6 @@ _RENEWED_S = 60.0
 _FRESH_SHARE = 0.1
 _FRESH_S = 10.0
 
-#: Longest wait for the next token while the one before it lives, in seconds.
-_PATIENCE_S = 5.0
-
 
 @dataclass(frozen=True)
 class _Kept:
@@ -86,12 +83,15 @@ class OAuth2Credentials:
 
     Args:
         options: The server, and the client credentials to show to it.
+        patience_s: Longest wait for the next token while the one before it lives, in
+            seconds.
     """
 
     method = "token"
 
-    def __init__(self, options: ClientCredentials) -> None:
+    def __init__(self, options: ClientCredentials, patience_s: float = 5.0) -> None:
         self._options = options
+        self._patience_s = patience_s
         self._lock = threading.Lock()  # guards the two below, never for long
         self._kept: _Kept | None = None
         self._renewal: _Renewal | None = None  # the one under way: one is enough
@@ -142,7 +142,7 @@ class OAuth2Credentials:
         lives = before is not None and before.left_s > 0
         error: PulsarSparkError
         try:
-            return renewal.result(_PATIENCE_S if lives else renewal.left_s).token
+            return renewal.result(self._patience_s if lives else renewal.left_s).token
         except NotInTimeError:
             error = AuthError(
                 "No token could be had for `pulsar.client.authPluginClassName` oauth2:"

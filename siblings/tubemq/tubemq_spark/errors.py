@@ -24,28 +24,16 @@
     ├── ReadTimeoutError       [TUBEMQ_READ_TIMEOUT]      nothing came for too long
     └── DataLossError          [TUBEMQ_DATA_LOSS]         wanted rows are not there
 
-A message says what happened, where, and what to change. Facts are attributes, too. All
-errors survive pickling. None of them holds a credential.
+Their base says what all have in common: `spark_topics.errors`.
 """
 
 from __future__ import annotations
 
 from spark_topics import errors
-from spark_topics.errors import TopicsError
-
-__all__ = ["foreign_text"]
-
-foreign_text = errors.foreign_text
 
 
-class TubeMQError(TopicsError):
-    """Root of all errors of this package.
-
-    Attributes:
-        condition: Stable upper-case name, printed in brackets before the message.
-        message: What happened, where, and what to change.
-        retriable: Whether the same operation may succeed later, unchanged.
-    """
+class TubeMQError(errors.TopicsError):
+    """Root of all errors of this package."""
 
     condition = "TUBEMQ"
 
@@ -56,9 +44,6 @@ class OptionError(TubeMQError, errors.OptionError):
     All problems are reported at once.
 
     Cure: Do what the message says.
-
-    Attributes:
-        problems: Every problem found, one sentence each.
     """
 
     condition = "TUBEMQ_OPTION"
@@ -90,9 +75,6 @@ class TransportError(TubeMQError, errors.TransportError):
 
     Cure: Check the host, the port (usually 8715 of a master, 8123 of a broker) and the
     firewall, and that the server is up.
-
-    Attributes:
-        broker: ``host:port`` of the other side.
     """
 
     condition = "TUBEMQ_CONNECTION"
@@ -102,9 +84,6 @@ class TlsError(TransportError, errors.TlsError):
     """A connection could not be secured; nothing was sent.
 
     Cure: The message says which certificate, file or port is wrong.
-
-    Attributes:
-        is_unheard: Whether the other side only closed the connection.
     """
 
     condition = "TUBEMQ_TLS"

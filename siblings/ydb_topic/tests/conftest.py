@@ -10,6 +10,7 @@ import pytest
 from siblings.ydb_topic.tests.support.service import DATABASE, TopicService
 from ydb_spark.client.channel import Channel
 from ydb_spark.options.connection import ConnectionOptions
+from ydb_spark.options.patience import Patience
 
 
 @pytest.fixture
@@ -21,9 +22,15 @@ def service() -> Iterator[TopicService]:
 
 
 @pytest.fixture
-def connection(service: TopicService) -> ConnectionOptions:
+def patience() -> Patience:
+    """The usual waits; a test may have others as its parameter."""
+    return Patience()
+
+
+@pytest.fixture
+def connection(service: TopicService, patience: Patience) -> ConnectionOptions:
     """How to reach it."""
-    return ConnectionOptions(url=service.endpoint, database=DATABASE)
+    return ConnectionOptions(url=service.endpoint, database=DATABASE, patience=patience)
 
 
 @pytest.fixture

@@ -1214,7 +1214,23 @@ def test_the_largest_decimals(precision: int):
     assert [int(one) for (one,) in rows(found)[:4]] == [limit - 1] * 2 + [1 - limit] * 2
 
 
-@pytest.mark.parametrize("kernel", ["python"], indirect=True)
+@pytest.fixture
+def small_columns(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns have place for 2,001 bytes or items, where Arrow's have 2 GiB."""
+
+    class SmallBytesColumn(kernel.BytesColumn):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(2001)
+
+    class SmallListColumn(kernel.ListColumn):  # type: ignore[misc]
+        def __init__(self, items: Any) -> None:
+            super().__init__(items, 2001)
+
+    monkeypatch.setattr(kernel, "BytesColumn", SmallBytesColumn)
+    monkeypatch.setattr(kernel, "ListColumn", SmallListColumn)
+
+
+@pytest.mark.usefixtures("small_columns")
 @pytest.mark.parametrize(
     ("type_", "large", "small"),
     [
@@ -1224,14 +1240,8 @@ def test_the_largest_decimals(precision: int):
         ({"type": "array", "items": "boolean"}, "d00f" + "01" * 1000 + "00", "020100"),
     ],
 )
-def test_columns_of_too_much(
-    kernel: Any, monkeypatch: pytest.MonkeyPatch, type_: Any, large: str, small: str
-):
-    """What no column of Arrow can have is bad; what still has a place there is read.
-
-    Arrow's columns have 2 GiB or as many items; here they may have 2,000.
-    """
-    monkeypatch.setattr(kernel, "_MAX_INT32", 2001)
+def test_columns_of_too_much(type_: Any, large: str, small: str):
+    """What no column of Arrow can have is bad; what still has a place there is read."""
     values = [bytes.fromhex(one) for one in (large, large, large, small)]
     found = decoded(field(type_), values)
     assert found.bad == [2]
@@ -1240,10 +1250,9 @@ def test_columns_of_too_much(
     assert sizes == [1000, 1000, None, 1]
 
 
-@pytest.mark.parametrize("kernel", ["python"], indirect=True)
-def test_columns_of_too_many_fixeds(kernel: Any, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.usefixtures("small_columns")
+def test_columns_of_too_many_fixeds():
     """As above; here there is a place for two of them."""
-    monkeypatch.setattr(kernel, "_MAX_INT32", 2001)
     fixed = {"type": "fixed", "name": "F", "size": 1000}
     found = decoded(field(fixed), [b"a" * 1000] * 3)
     assert found.bad == [2]

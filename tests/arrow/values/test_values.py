@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow import decode
 from pulsar_spark.arrow.decode import Mode, RecordBatchBuilder
 from pulsar_spark.arrow.encode import RowEncoder
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
@@ -86,7 +84,10 @@ SCHEMA_OF_BAD = SCHEMA.append(pa.field("bad", pa.binary()))
 
 
 def builder(
-    decoder: ValueDecoder | None, schema: pa.Schema, mode: Mode = Mode.FAILFAST
+    decoder: ValueDecoder | None,
+    schema: pa.Schema,
+    mode: Mode = Mode.FAILFAST,
+    **runs: int,
 ) -> RecordBatchBuilder:
     """A builder of RecordBatches of any size."""
     return RecordBatchBuilder(
@@ -99,6 +100,7 @@ def builder(
         values=decoder,
         mode=mode,
         corrupt_record="bad" if "bad" in schema.names else "",
+        **runs,
     )
 
 
@@ -134,21 +136,20 @@ def test_versions_that_alternate(sent: list[tuple[bytes | None, list[bytes | Non
     found: list[Any] = []
     for long_run in (0, 1 << 20):
         numbers = Numbers()
-        with mock.patch.object(decode, "_LONG_RUN", long_run):
-            build = builder(numbers, SCHEMA_OF_BAD, mode=Mode.PERMISSIVE)
+        build = builder(numbers, SCHEMA_OF_BAD, Mode.PERMISSIVE, long_run=long_run)
+        for number, (version, values) in enumerate(sent):
+            list(build.add(entry(number, version, *values)))
+        found.append(build.finish())
+        found[-1].validate(full=True)
+        try:
+            build = builder(Numbers(), SCHEMA, long_run=long_run)
             for number, (version, values) in enumerate(sent):
                 list(build.add(entry(number, version, *values)))
-            found.append(build.finish())
-            found[-1].validate(full=True)
-            try:
-                build = builder(Numbers(), SCHEMA)
-                for number, (version, values) in enumerate(sent):
-                    list(build.add(entry(number, version, *values)))
-                build.finish()
-            except CorruptEntryError as error:
-                found.append((error.message_id, error.message))
-            else:
-                found.append(None)
+            build.finish()
+        except CorruptEntryError as error:
+            found.append((error.message_id, error.message))
+        else:
+            found.append(None)
     versions = [version for _, version in numbers.runs]
     assert len(versions) == len(set(versions))
     assert found[:2] == found[2:]

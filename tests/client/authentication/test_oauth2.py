@@ -22,6 +22,7 @@ from pulsar_spark.options.authentication import AuthenticationOptions, ClientCre
 from pulsar_spark.options.secret import Secret
 from spark_topics.client import resolving, settling
 from tests.support.certificates import Authority, days
+from tests.support.fixtures import FileClock
 from tests.support.secured import TokenServer
 from tests.support.tls_front import server_context
 from tests.support.tokens import Signer
@@ -243,12 +244,11 @@ class TestRenewal:
         self,
         server: TokenServer,
         clock: Clock,
-        monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         """The old token is used while it lives; who has none waits for the server."""
-        monkeypatch.setattr(oauth2, "_PATIENCE_S", 0.2)
-        keys = keys_of(server)
+        credentials = ClientCredentials(Secret(server.key("me")))
+        keys = OAuth2Credentials(credentials, patience_s=0.2)
         first = keys.data()
         server.hold.clear()
         clock.now += 3600 - 30
@@ -543,15 +543,14 @@ class TestErrors:
         self, server: TokenServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Half of it is not the end."""
-        monkeypatch.setattr(settling, "_SETTLED_S", 60.0)
         file = tmp_path / "key.json"
         text = server.key("me")
         file.write_text(text[:-20])
-        timer = threading.Timer(0.3, file.write_text, (text,))
-        timer.start()
+        clock = FileClock(then=lambda: file.write_text(text))
+        monkeypatch.setattr(settling, "time", clock)
         keys = OAuth2Credentials(ClientCredentials(Secret(f"file:{file}")))
         assert keys.data().decode() == server.given[0]
-        timer.join(60)
+        assert clock.pauses
 
     def test_a_key_that_names_no_url(self, tmp_path: Path) -> None:
         """It is checked as the parameter is."""

@@ -30,6 +30,7 @@ from pulsar_spark.options.authentication import (
 )
 from pulsar_spark.options.secret import Secret
 from spark_topics.client import settling
+from tests.support.fixtures import FileClock
 from tests.support.tokens import Signer
 
 if TYPE_CHECKING:
@@ -69,17 +70,16 @@ class TestToken:
         self, tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It is waited for: while it has none, and after half of one was refused."""
-        monkeypatch.setattr(settling, "_SETTLED_S", 60.0)
         file = tmp_path / "token"
         file.write_text(text)
         keys = TokenCredentials(Token(Secret(f"file:{file}")))
         if text == "half":
             assert keys.data() == b"half"
             keys.refused(b"half")
-        timer = threading.Timer(0.3, file.write_text, ("whole",))
-        timer.start()
+        clock = FileClock(then=lambda: file.write_text("whole"))
+        monkeypatch.setattr(settling, "time", clock)
         assert keys.data() == b"whole"
-        timer.join(60)
+        assert clock.pauses
 
     def test_one_that_stays_refused(self, tmp_path: Path) -> None:
         """It is given again, for the broker's own words."""

@@ -40,7 +40,6 @@ from pulsar_spark.source.missing import gaps, silence
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.read import range_reader
 from pulsar_spark.source.read.range_reader import RangeReader
-from pulsar_spark.wire import entries as entries_module
 from pulsar_spark.wire import frames
 from pulsar_spark.wire.protocol import ClientProtocol
 from tests.support import kernels
@@ -123,8 +122,10 @@ class Wire:
 class Consumer(entry_reader._Consumer):
     """A consumer that has all that it will ever get in pieces of a stream."""
 
-    def __init__(self, connection: Connection, pieces: Sequence[bytes]) -> None:
-        super().__init__(connection, 1, 1 << 30)
+    def __init__(
+        self, connection: Connection, pieces: Sequence[bytes], *, in_bulk: bool
+    ) -> None:
+        super().__init__(connection, 1, 1 << 30, in_bulk=in_bulk)
         self._pieces = list(pieces)
 
     def take(self, timeout_s: float) -> Any:
@@ -181,7 +182,6 @@ def read(asked: Asked, form: str | None) -> Found:
     with contextlib.ExitStack() as stack:
         make_table = stack.enter_context(form_of_kernel(form or "python"))
         patch = stack.enter_context
-        patch(mock.patch.object(entry_reader, "_IN_BULK", form is not None))
         # What its consumers do not say is not there.
         for module in (range_reader, silence):
             patch(mock.patch.object(module, "is_stored", return_value=False))
@@ -205,7 +205,7 @@ def read(asked: Asked, form: str | None) -> Found:
             learnt=lambda _: None,
             learn=lambda *_: None,
         )
-        consumers = iter([Consumer(connection, asked.pieces)])
+        consumers = iter([Consumer(connection, asked.pieces, in_bulk=form is not None)])
 
         def subscribe(reader: Any) -> Consumer:
             consumer = next(consumers, None)
@@ -455,20 +455,17 @@ def test_ordinary_entries_are_taken_together(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", kernels.FORMS)
-def test_more_properties_than_are_taken_at_once(
-    monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
+def test_more_properties_than_are_taken_at_once(form: str) -> None:
     """All rows are there of a batch that has to be taken in pieces because of them."""
-    monkeypatch.setattr(entries_module, "_LEAST_PAIRS", 100)
-    pairs = [(f"{number}", "") for number in range(40)]
+    pairs = [(f"{number}", "") for number in range(4_000)]
     few, many = (builders.batch([Sent(properties=pairs)] * count) for count in (2, 20))
     frames = [message(number, entry) for number, entry in enumerate((few, many, few))]
     asked = Asked(
         [b"".join(frames)],
         rows=100,
-        size_bytes=10**6,
+        size_bytes=10**7,
         table_rows=100,
-        table_bytes=10**6,
+        table_bytes=10**7,
     )
     found = read(asked, form)
     assert found.rows == 2 + 20 + 2

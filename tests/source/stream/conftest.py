@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,14 +31,13 @@ def short_waits(
 ) -> None:
     """The scripted broker forgets at once, and what it sends is waited for.
 
-    And a query that is asked once looks, also where it has looked in vain for long, as
-    on a busy machine; unless time passes as a test says.
+    And a query that is asked once looks, unless time passes as a test says.
     """
     patience.usual(
         monkeypatch, forget_s=0.0, acknowledge_s=60.0, look_s=60.0, settling_s=0.0
     )
     if "clock" not in request.fixturenames:
-        monkeypatch.setattr(idle_rest, "_LONG_PLAN_S", math.inf)
+        request.getfixturevalue("restless")
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from tests.source.stream.queries import (
     stored,
 )
 from tests.support import patience
-from tests.support import scripted_broker as broker_module
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
@@ -171,11 +170,10 @@ class TestChunks:
         query.stop()
         query.options["maxRowsPerTrigger"] = "40"
         monkeypatch.setattr(guard_module._History, "limit", lambda *_: id_of(0))
-        monkeypatch.setattr(guard_module, "_WINDOW", 1)
         assert self.acknowledged(query, piece("u", 0)) == (LEDGER, 0)
         done = len(query.rows)
         granted = query.broker.permits[BASE]
-        assert self.acknowledged(query, *[single(b"b")] * 200) == (LEDGER, 0)
+        assert self.acknowledged(query, *[single(b"b")] * 400) == (LEDGER, 0)
         batches = len(query.rows) - done
         assert all_rows(query) == stored(query.broker)
         each = subscription_module._LOOK_PERMITS + guard_module._WINDOW
@@ -234,15 +232,12 @@ class TestChunks:
         clock.now += 1e6
         assert self.acknowledged(query) == (LEDGER, 2 if expires else 0)
 
-    def test_one_that_was_never_finished_and_many_rows(
-        self, query: Query, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """It is not looked for behind more entries than that."""
-        monkeypatch.setattr(guard_module, "_WINDOW", 4)
+    def test_one_that_was_never_finished_and_many_rows(self, query: Query) -> None:
+        """It is not looked for behind more than 32 entries."""
         assert self.acknowledged(query, piece("u", 0)) == (LEDGER, 0)
-        for n in range(2, 5):
+        for n in range(2, 33):
             assert self.acknowledged(query, single(b"b")) == (LEDGER, 0), n
-        assert self.acknowledged(query, single(b"b")) == (LEDGER, 5)
+        assert self.acknowledged(query, single(b"b")) == (LEDGER, 33)
 
     def test_batches_cost_more_permits(self, query: Query) -> None:
         """They are granted until all that is looked at has come."""
@@ -298,7 +293,7 @@ class TestChunks:
         self, query: Query, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """They are waited for as long as some come."""
-        monkeypatch.setattr(broker_module, "_READ_ENTRIES", 1)
+        query.broker.read_entries = 1
         clock = Clock()
         monkeypatch.setattr(guard_module, "time", clock)
         query.broker.always("FLOW", clock.delaying(waits.USUAL.look_s - 0.1))
@@ -310,7 +305,7 @@ class TestChunks:
         self, query: Query, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """They were heard, too."""
-        monkeypatch.setattr(broker_module, "_READ_ENTRIES", 1)
+        query.broker.read_entries = 1
         clock = Clock()
         monkeypatch.setattr(guard_module, "time", clock)
         query.broker.always("FLOW", clock.delaying(waits.USUAL.look_s - 0.1))
@@ -332,7 +327,7 @@ class TestChunks:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """It does not keep others from being looked at."""
-        monkeypatch.setattr(broker_module, "_READ_ENTRIES", 1)
+        scripted.read_entries = 1
         clock = Clock()
         monkeypatch.setattr(guard_module, "time", clock)
         ask = guard_module._Reader.ask_for_entries
@@ -380,24 +375,23 @@ class TestChunks:
         queries: Any,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Some are looked at in one visit, in turn; and all once one has chunks."""
-        monkeypatch.setattr(guard_module, "_LOOKS", 2)
-        scripted.partitions[BASE] = 6
-        names = [f"{BASE}-partition-{index}" for index in range(6)]
+        """64 are looked at in one visit, in turn; and all once one has chunks."""
+        scripted.partitions[BASE] = 150
+        names = [f"{BASE}-partition-{index}" for index in range(150)]
         for name in names:
             scripted.add_topic(name, [single(b"a")])
         query = queries(lagAgeIntervalMs="0")
         query.drain()
-        assert len(scripted.permits) == 2
+        assert len(scripted.permits) == 64
         for name in names:
             scripted.append(name, single(b"b"))
         query.drain()
-        assert len(scripted.permits) == 4
+        assert len(scripted.permits) == 128
         for name in names:
             scripted.append(name, piece("u", 0))
         query.drain()
         held = {name for name in names if scripted.durable(name)[0].mark_delete[1] < 2}
-        assert len(held) == 2
+        assert len(held) == 64
         for name in names:
             scripted.append(name, piece("v", 0))
         query.drain()

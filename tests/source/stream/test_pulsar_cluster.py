@@ -22,7 +22,6 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import EARLIEST
 from pulsar_spark.source.plan.ranges import TopicRange
-from pulsar_spark.source.stream import pulsar_cluster
 from pulsar_spark.source.stream import subscription as subscription_module
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.last_read import LastRead
@@ -727,16 +726,15 @@ class TestLimits:
         assert [len(rows) for rows in query.rows] == [together] * (12 // together)
 
     def test_many_partitions_are_looked_at_in_turn(
-        self, scripted: ScriptedBroker, queries: Any, monkeypatch: pytest.MonkeyPatch
+        self, scripted: ScriptedBroker, queries: Any
     ) -> None:
         """A look costs permits and memory, so only some have one at a time."""
-        monkeypatch.setattr(pulsar_cluster, "_LOOKS", 3)
-        scripted.partitions[BASE] = 5
-        for index in range(5):
+        scripted.partitions[BASE] = 100
+        for index in range(100):
             scripted.add_topic(f"{BASE}-partition-{index}", [single(b"a")] * 9)
         query = queries(maxRowsPerTrigger="1")
         start = query.begin()
-        for looked_at in (3, 5):
+        for looked_at in (64, 100):
             query.planner.latest(start)
             assert len(scripted.permits) == looked_at
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from spark_topics.client import settling
 from tests.support.fixtures import _nothing_left as _nothing_left
+from tests.support.fixtures import files_rest as files_rest
 
 
 @pytest.fixture(autouse=True)
-def _files_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody renews the files that a test has just made."""
-    monkeypatch.setattr(settling, "_SETTLED_S", 0.0)
+def _files_rest(files_rest: None) -> None:
+    """In all of these tests."""

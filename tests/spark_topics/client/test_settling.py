@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import threading
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from spark_topics.client import settling
 from spark_topics.client.settling import rested, settled
 from spark_topics.errors import OptionError
+from tests.support.fixtures import FileClock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,8 @@ def test_a_file_that_is_not_mended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is given up after a while."""
-    monkeypatch.setattr(settling, "_SETTLED_S", 0.3)
+    clock = FileClock()
+    monkeypatch.setattr(settling, "time", clock)
     file = tmp_path / "file"
     file.touch()
 
@@ -43,19 +45,36 @@ def test_a_file_that_is_not_mended(
 
     with pytest.raises(OptionError):
         settled([str(file)], read)
+    assert sum(clock.pauses) == pytest.approx(5.0, abs=0.3)
 
 
 def test_half_of_one_and_half_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is read before the file rests; one that never does is read as it is."""
-    monkeypatch.setattr(settling, "_SETTLED_S", 60.0)
+    """Nothing is read before the file rests."""
     file = tmp_path / "file"
     file.write_text("newold")
-    timer = threading.Timer(0.3, file.write_text, ("newnew",))
-    timer.start()
+    clock = FileClock(then=lambda: file.write_text("newnew"))
+    monkeypatch.setattr(settling, "time", clock)
     assert rested([str(file)], file.read_text) == "newnew"
-    timer.join(60)
-    monkeypatch.setattr(settling, "_SETTLED_S", 0.3)
-    monkeypatch.setattr(settling, "_RESTING_S", 3600.0)
-    assert rested([str(file)], file.read_text) == "newnew"
+    assert len(clock.pauses) > 1, "it has just been written"
+
+
+def test_a_file_that_never_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read as it is, after a while."""
+    file = tmp_path / "file"
+    file.write_text("any")
+
+    class Writer(FileClock):
+        """The file is written in each pause."""
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            os.utime(file, (self.now, self.now))
+
+    clock = Writer()
+    monkeypatch.setattr(settling, "time", clock)
+    assert rested([str(file)], file.read_text) == "any"
+    assert sum(clock.pauses) == pytest.approx(5.0, abs=0.3)

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import ssl
+import weakref
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -248,14 +249,20 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
         assert ("For key stores set" in caught.value.message) == hint
 
 
-def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_are_kept() -> None:
     """Options come again, mostly; those of many queries do not fill the memory."""
-    known: dict[Any, Any] = {}
-    monkeypatch.setattr(tls_context, "_contexts", known)
-    monkeypatch.setattr(tls_context, "_KEPT", 2)
-    options = [TlsOptions(protocols=(one,)) for one in ("TLSv1.2", "TLSv1.3")]
-    first = [tls_context.context(one) for one in options]
-    assert [tls_context.context(one) for one in options] == first
-    third = TlsOptions(allow_insecure=True)
-    assert tls_context.context(third) is tls_context.context(third)
-    assert list(known) == [third]
+    suite = "ECDHE-RSA-AES128-GCM-SHA256"
+    options = [
+        TlsOptions(allow_insecure=True, ciphers=(suite,) * count)
+        for count in range(1, 80)
+    ]
+    kept = []
+    for one in options:
+        made = tls_context.context(one)
+        assert tls_context.context(one) is made
+        kept.append(weakref.ref(made))
+    del made
+    gc.collect()
+    alive = [context for context in kept if context() is not None]
+    assert len(alive) <= 32
+    assert kept[-1] in alive

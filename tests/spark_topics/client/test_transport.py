@@ -52,10 +52,16 @@ def server(authority: Authority) -> Pair:
 
 
 @pytest.fixture
-def tls(authority: Authority) -> Tls:
+def last_word_s() -> float:
+    """How long a sender waits for the last word; a test may have it as parameter."""
+    return 1.0
+
+
+@pytest.fixture
+def tls(authority: Authority, last_word_s: float) -> Tls:
     """How a client connects."""
     trusted = TlsOptions(trust_certificates_path=str(authority.certificate))
-    return Tls(trusted, "127.0.0.1")
+    return Tls(trusted, "127.0.0.1", last_word_s)
 
 
 @pytest.fixture
@@ -418,27 +424,26 @@ class TestTls:
         assert caught.value.retriable
 
     def test_a_server_that_drips(
-        self,
-        listener: socket.socket,
-        tls: Tls,
-        server: Pair,
-        monkeypatch: pytest.MonkeyPatch,
+        self, listener: socket.socket, tls: Tls, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """There is always a byte more: the time is over all the same."""
+        is_over = threading.Event()
 
         def accept() -> None:
             sock, _ = listener.accept()
             with sock, contextlib.suppress(OSError):
-                server_context(server).wrap_socket(sock, server_side=True)
+                sock.sendall(b"\x16\x03\x03\x40\x00")  # a record of 16 KiB begins
+                while not is_over.wait(0.005):
+                    sock.sendall(b"\0")
 
         seconds = itertools.count(0, 10)
-        monkeypatch.setattr(module, "_HANDSHAKE_BYTES", 1)
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=seconds.__next__))
         with ThreadPoolExecutor(1) as executor:
             accepted = executor.submit(accept)
             address = f"127.0.0.1:{listener.getsockname()[1]}"
             with pytest.raises(TransportError, match="did not finish"):
                 open_transport(address, 60, NETWORK, tls)
+            is_over.set()
             accepted.result(60)
 
     def test_bytes_that_are_no_records(
@@ -468,7 +473,8 @@ class TestTls:
             transport.send(bytes(64 << 20))
 
     @pytest.mark.parametrize(
-        ("last", "error"), [(b"this is no record", TlsError), (b"", TransportError)]
+        ("last", "last_word_s", "error"),
+        [(b"this is no record", 60.0, TlsError), (b"", 0.01, TransportError)],
     )
     def test_a_sender_that_is_cut_off_hears_why_from_the_reader(
         self,
@@ -478,7 +484,6 @@ class TestTls:
         error: type[TransportError],
     ) -> None:
         """Before anything else was heard. The reader is another thread, and waits."""
-        monkeypatch.setattr(module, "_LAST_WORD_S", 60.0 if last else 0.01)
         transport, peer = tls_ends
         assert isinstance(transport, module.TlsTransport)
         readable = transport._waits._readable

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from siblings.tubemq.tests.scripted_server import LOOPBACK, ScriptedServer
-from spark_topics.client import settling
 from spark_topics.client.reached import note_reached
 from tests.support.certificates import Authority, Pair, days
+from tests.support.fixtures import files_rest as files_rest
 from tests.support.tls_front import TlsFront, server_context
 from tests.support.waiting import join
 from tubemq_spark.client.brokers import BrokerPool, register_all
@@ -38,9 +38,8 @@ JKS = b"\xfe\xed\xfe\xed\0\0\0\2"
 
 
 @pytest.fixture(autouse=True)
-def _files_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody renews the files that a test has just made."""
-    monkeypatch.setattr(settling, "_SETTLED_S", 0.0)
+def _files_rest(files_rest: None) -> None:
+    """In all of these tests."""
 
 
 @pytest.fixture(scope="module")

@@ -32,9 +32,8 @@ from tubemq_spark.errors import (
     ServerError,
     TransportError,
 )
-from tubemq_spark.options import WriteOptions
-from tubemq_spark.sink import routes
-from tubemq_spark.sink import sender as sender_module
+from tubemq_spark.options import ClientOptions, WriteOptions
+from tubemq_spark.options.patience import Patience
 from tubemq_spark.sink.rows import Row
 from tubemq_spark.sink.sender import Sender, Sent
 from tubemq_spark.wire.attributes import Stored
@@ -65,6 +64,11 @@ def send(server: ScriptedServer, rows: list[Row], **options: object) -> Sent:
         return sender.finish()
     finally:
         sender.close()
+
+
+def asking(server: ScriptedServer) -> ClientOptions:
+    """Masters are asked whenever rows are sent."""
+    return replace(server.options, patience=Patience(refresh_s=0.0))
 
 
 def stored(server: ScriptedServer) -> list[bytes]:
@@ -292,16 +296,15 @@ def test_a_task_that_begins_without_a_broker_does_not_know_its_partitions(two):
 
 @pytest.mark.parametrize("is_sent", [True, False])
 def test_a_broker_that_is_closed_to_writers_gets_only_rows_that_belong_there(
-    two, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+    two, is_sent: bool
 ):
     """Also where it was chosen before, and not yet sent to."""
     first, second = two
-    chosen = WriteOptions(client=first.options, topic=("t",), send_timeout_s=5.0)
+    chosen = WriteOptions(client=asking(first), topic=("t",), send_timeout_s=5.0)
     sender = Sender(first.pool, chosen)
     sender.send([row(b"0"), row(b"1")])
     if is_sent:
         sender.finish()
-    monkeypatch.setattr(routes, "_REFRESH_S", 0.0)
     second.publishable = False
     sender.send([row(b"%d" % n) for n in range(2, 20)])
     sender.finish()
@@ -321,12 +324,9 @@ def test_a_broker_that_is_closed_to_writers_gets_only_rows_that_belong_there(
     sender.close()
 
 
-def test_masters_that_do_not_answer_are_left_alone_for_a_while(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-):
+def test_masters_that_do_not_answer_are_left_alone_for_a_while(server: ScriptedServer):
     """The write asks often; each answer that does not come would be waited for."""
-    monkeypatch.setattr(routes, "_REFRESH_S", 0.0)
-    chosen = WriteOptions(client=server.options, topic=("t",), send_timeout_s=5.0)
+    chosen = WriteOptions(client=asking(server), topic=("t",), send_timeout_s=5.0)
     sender = Sender(server.pool, chosen)
     server.script("producer heartbeat", passing, *[throw("rv.StandbyException")] * 100)
     for number in range(10):
@@ -349,18 +349,16 @@ def stopping(server: ScriptedServer) -> None:
     server.script("send", *[throw("rv.ServiceStoppingException", 2)] * 1000)
 
 
-@pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def hurried(server: ScriptedServer) -> ClientOptions:
     """Masters are asked as soon as there is a reason."""
-    monkeypatch.setattr(routes, "_SEARCH_S", 0.0)
+    return replace(server.options, patience=Patience(search_s=0.0))
 
 
-@pytest.mark.usefixtures("hurried")
 def test_rows_go_to_a_broker_that_was_not_there_at_first(two):
     """It had just been started, when the only one that was known stops."""
     first, second = two
     second.publishable = False
-    chosen = WriteOptions(client=first.options, topic=("t",), send_timeout_s=5.0)
+    chosen = WriteOptions(client=hurried(first), topic=("t",), send_timeout_s=5.0)
     sender = Sender(first.pool, chosen)
     sender.send([row(b"0")])
     sender.finish()
@@ -373,11 +371,10 @@ def test_rows_go_to_a_broker_that_was_not_there_at_first(two):
     assert sorted(second.values("t", 0)) == [b"1", b"2"]
 
 
-@pytest.mark.usefixtures("hurried")
 def test_rows_with_a_key_go_where_their_broker_has_moved(two):
     """The row waits for its broker, which starts on another host."""
     first, second = two
-    chosen = WriteOptions(client=first.options, topic=("t",), send_timeout_s=5.0)
+    chosen = WriteOptions(client=hurried(first), topic=("t",), send_timeout_s=5.0)
     sender = Sender(first.pool, chosen)
     sender.send([row(b"0", key=1)])
     sender.finish()
@@ -391,15 +388,13 @@ def test_rows_with_a_key_go_where_their_broker_has_moved(two):
     assert second.values("t", 0) == [b"0"]
 
 
-@pytest.mark.usefixtures("hurried")
 def test_masters_are_not_asked_where_another_broker_takes_the_rows(two):
     first, second = two
     stopping(second)
-    send(first, [row(b"%d" % n) for n in range(40)])
+    send(first, [row(b"%d" % n) for n in range(40)], client=hurried(first))
     assert first.requests["producer heartbeat"] == 1
 
 
-@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     "answer",
     [throw("rv.StandbyException"), throw("InvocationTargetException"), refuse(415)],
@@ -408,7 +403,7 @@ def test_masters_are_not_asked_where_another_broker_takes_the_rows(two):
 def test_rows_wait_for_their_broker_whatever_masters_say(
     server: ScriptedServer, answer: Action
 ):
-    chosen = WriteOptions(client=server.options, topic=("t",), send_timeout_s=5.0)
+    chosen = WriteOptions(client=hurried(server), topic=("t",), send_timeout_s=5.0)
     sender = Sender(server.pool, chosen)
     sender.send([row(b"0")])
     sender.finish()
@@ -420,11 +415,8 @@ def test_rows_wait_for_their_broker_whatever_masters_say(
     assert stored(server) == values(2)
 
 
-def test_a_write_goes_on_while_no_master_serves(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(routes, "_REFRESH_S", 0.0)
-    patient = replace(server.options, operation_timeout_s=600.0)
+def test_a_write_goes_on_while_no_master_serves(server: ScriptedServer):
+    patient = replace(asking(server), operation_timeout_s=600.0)
     chosen = WriteOptions(client=patient, topic=("t",), send_timeout_s=5.0)
     sender = Sender(server.pool, chosen)
     sender.send([row(b"1")])
@@ -496,14 +488,11 @@ def test_a_broker_that_never_flushes_is_given_up(server: ScriptedServer):
         )
 
 
-def test_confirmations_bound_what_a_task_keeps(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(sender_module, "_MAX_UNCONFIRMED_BYTES", 100)
+def test_confirmations_bound_what_a_task_keeps(server: ScriptedServer):
     chosen = WriteOptions(
         client=server.options, topic=("t",), confirm_flush=True, max_in_flight=1
     )
-    sender = Sender(server.pool, chosen)
+    sender = Sender(server.pool, chosen, most_unconfirmed_bytes=100)
     most = 0
     for number in range(60):
         sender.send([row(b"%010d" % number)])

@@ -36,6 +36,7 @@ from tubemq_spark.errors import (
     ServerError,
 )
 from tubemq_spark.options import ReadOptions
+from tubemq_spark.options.patience import Patience
 from tubemq_spark.source.batch_plan import ReadTask, plan_batch
 from tubemq_spark.source.range_reader import MOST_IN_MEMORY, RangeReader
 from tubemq_spark.source.ranges import PartitionRange
@@ -351,21 +352,17 @@ def test_a_read_leaves_its_group_where_it_was(dense: ScriptedServer):
     assert asked == {"g-plan", "g-read", "g-read-1", "g-read-2"}
 
 
-def test_all_slots_occupied_is_said_after_a_while(
-    dense: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tubemq_spark.source.registrar._OCCUPIED_S", 0.0)
+def test_all_slots_occupied_is_said_after_a_while(dense: ScriptedServer):
+    client = replace(dense.options, patience=Patience(occupied_s=0.0))
     dense.script("register", *[refuse(410, "owned by x")] * 8)
     with pytest.raises(PartitionOccupiedError, match="owned by x"):
-        read(dense, 0, 20)
+        read(dense, 0, 20, client=client)
 
 
-def test_all_parts_of_a_partition_are_read_at_the_same_time(
-    dense: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-):
+def test_all_parts_of_a_partition_are_read_at_the_same_time(dense: ScriptedServer):
     """However many there are, and also while some of an earlier attempt hold on."""
-    monkeypatch.setattr("tubemq_spark.source.registrar._OCCUPIED_S", 0.0)
-    options = ReadOptions(dense.options, ("t",), group="g", min_partitions=20)
+    client = replace(dense.options, patience=Patience(occupied_s=0.0))
+    options = ReadOptions(client, ("t",), group="g", min_partitions=20)
     tasks = plan_batch(dense.pool, options)
     again = [*tasks, *tasks[:7]]
     readers = [RangeReader(dense.pool, task, options).pieces() for task in again]

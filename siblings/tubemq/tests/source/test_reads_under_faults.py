@@ -25,6 +25,7 @@ from siblings.tubemq.tests.scripted_server import (
 )
 from tubemq_spark.arrow.decode import Decoder
 from tubemq_spark.options import ReadOptions
+from tubemq_spark.options.patience import Patience
 from tubemq_spark.source.batch_plan import ReadTask
 from tubemq_spark.source.range_reader import RangeReader
 from tubemq_spark.source.ranges import PartitionRange
@@ -35,6 +36,9 @@ from tubemq_spark.wire.metadata import STORE_STEP, Partition
 LAYOUTS = {"dense": [1, 1], "shared": [3], "mixed": [2, 2]}
 
 TYPES = (None, "A", "Aa", "BB")
+
+#: Without the pauses that servers need and tests do not.
+QUICK = Patience(first_pause_s=0.001, max_pause_s=0.01, occupied_pause_s=0.01)
 
 #: What may happen to a request, and how often in a hundred. After silence a second
 #: passes, and after a reply that is lost.
@@ -117,7 +121,12 @@ def read(
     server: ScriptedServer, range_: PartitionRange, filters: tuple[str, ...] | None
 ) -> list[bytes]:
     options = ReadOptions(
-        client=replace(server.options, rpc_timeout_s=0.2, operation_timeout_s=30.0),
+        client=replace(
+            server.options,
+            rpc_timeout_s=0.2,
+            operation_timeout_s=30.0,
+            patience=QUICK,
+        ),
         topics=("t",),
         filters=filters,
         not_found_pause_s=0.001,
@@ -132,14 +141,6 @@ def read(
         for piece in reader.pieces()
         for value in decoder.decode(*piece).column("value").to_pylist()
     ]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the pauses that servers need and tests do not."""
-    monkeypatch.setattr("tubemq_spark.source.range_reader._FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr("tubemq_spark.source.range_reader._MAX_PAUSE_S", 0.01)
-    monkeypatch.setattr("tubemq_spark.source.registrar._OCCUPIED_PAUSE_S", 0.01)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -143,14 +143,11 @@ def test_more_than_there_can_be_is_not_believed(decoder, texts: list[str]):
         decoder(texts)
 
 
-def test_partitions_of_all_topics_are_limited_together(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr("tubemq_spark.wire.metadata._MAX_PARTITIONS", 1000)
+def test_partitions_of_all_topics_are_limited_together():
     infos = [f"t{n}#1:10:10:1" for n in range(10)]
-    assert len(decode_topic_meta_infos(infos)) == 10
+    assert len(decode_topic_meta_infos(infos, most=1000)) == 10
     with pytest.raises(ProtocolError, match="1000 in all are believed"):
-        decode_topic_meta_infos([*infos, "more#1:1:1:1"])
+        decode_topic_meta_infos([*infos, "more#1:1:1:1"], most=1000)
 
 
 def test_many_partitions_of_nothing_are_none():

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import platform
 
+from spark_topics.errors import foreign_text
 from tubemq_spark import errors
-from tubemq_spark.errors import ServerError, foreign_text
+from tubemq_spark.errors import ServerError
 from tubemq_spark.wire import codes
 from tubemq_spark.wire.rpc import Failure
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from spark_topics.errors import OptionError, foreign_text
+from spark_topics.errors import foreign_text
 from spark_topics.options.given import Given
 from spark_topics.options.spec import (
     OptionSpec,
@@ -18,6 +18,8 @@ from spark_topics.options.spec import (
     specs_of,
 )
 from spark_topics.options.values import plain_text, seconds
+from tubemq_spark.errors import OptionError
+from tubemq_spark.options.patience import Patience
 from tubemq_spark.options.secret import Secret
 from tubemq_spark.options.tls import TlsOptions, tls_options
 
@@ -147,6 +149,7 @@ class ClientOptions:
         user: Who connects; None where the cluster does not ask.
         password: Of the user.
         tls: How connections are made safe, if at all.
+        patience: How long to wait where no option says so.
     """
 
     masters: tuple[str, ...] = field(default=(), metadata=set_by(MASTERS))
@@ -188,6 +191,7 @@ class ClientOptions:
         "never sent: what is sent is signed with it.",
     )
     tls: TlsOptions = field(default_factory=TlsOptions)
+    patience: Patience = field(default_factory=Patience)
 
 
 #: All of them but `MASTERS`, which stands before others.

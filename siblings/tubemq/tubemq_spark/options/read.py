@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from spark_topics.errors import OptionError
 from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.offsets import Edge, Offsets, range_problems
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
 from spark_topics.options.values import boolean, integer, seconds, size
+from tubemq_spark.errors import OptionError
 from tubemq_spark.options.client import (
     CLIENT_SPECS,
     IGNORED,

@@ -25,18 +25,8 @@ logger = SYSTEM.logger("sink")
 #: Where a master names no limit.
 _DEFAULT_MAX_BYTES = 1024 * 1024
 
-#: How often a master is asked while rows flow, in seconds. Brokers are closed by hand,
-#: tokens turn over every few minutes, and masters forget producers that are silent.
-_REFRESH_S = 10.0
-
-#: The same after none has answered, which can take some seconds each time.
-_REST_S = 60.0
-
 #: How long a broker that failed gets nothing that others can take, in seconds.
 _BLOCKED_S = 20.0
-
-#: How often masters are asked about other brokers while none takes a row, in seconds.
-_SEARCH_S = 5.0
 
 
 class Routes:
@@ -49,6 +39,7 @@ class Routes:
 
     def __init__(self, options: WriteOptions, turn: int) -> None:
         self._options = options
+        self._patience = options.client.patience
         self._turn = turn
         self._masters = Masters(options.client)
         self._topics: list[str] = []
@@ -186,7 +177,8 @@ class Routes:
         Raises:
             ServerError: The master refuses.
         """
-        age_s = _REFRESH_S if self._has_answer else _REST_S
+        patience = self._patience
+        age_s = patience.refresh_s if self._has_answer else patience.rest_s
         return self._look_after(age_s, TransportError)
 
     def search(self) -> None:
@@ -196,7 +188,7 @@ class Routes:
         they refuse in the meantime ends nothing: the brokers that are known may come
             back.
         """
-        self._look_after(_SEARCH_S, TubeMQError)
+        self._look_after(self._patience.search_s, TubeMQError)
 
     def _look_after(self, age_s: float, may_pass: type[TubeMQError]) -> bool:
         if time.monotonic() - self._seen_at <= age_s:

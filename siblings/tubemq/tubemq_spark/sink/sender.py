@@ -36,9 +36,6 @@ from tubemq_spark.wire.metadata import Partition
 #: Requests that go out with one call of the system.
 _TOGETHER = 64
 
-#: What a task keeps of messages that may be in a broker's memory alone.
-_MAX_UNCONFIRMED_BYTES = 64 * 1024 * 1024
-
 #: What a broker is left to take in the time of a call at least, however slow it is.
 _LEAST_IN_FLIGHT_BYTES = 256 * 1024
 
@@ -88,12 +85,21 @@ class Sender:
         pool: Of connections to brokers.
         options: How to write.
         turn: Where partitions begin to take turns: another one in each task.
+        most_unconfirmed_bytes: How much is kept of messages that may be in a broker's
+            memory alone.
 
     Attributes:
         sent: So far.
     """
 
-    def __init__(self, pool: BrokerPool, options: WriteOptions, turn: int = 0) -> None:
+    def __init__(
+        self,
+        pool: BrokerPool,
+        options: WriteOptions,
+        turn: int = 0,
+        *,
+        most_unconfirmed_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
         self.sent = Sent()
         self._pool = pool
         self._options = options
@@ -103,6 +109,7 @@ class Sender:
         self._in_flight_bytes = 0
         self._most_bytes = options.max_in_flight_bytes
         self._unconfirmed: Unconfirmed[_Message] = Unconfirmed()
+        self._most_unconfirmed_bytes = most_unconfirmed_bytes
         self._retry = Retry(
             _FIRST_PAUSE_S, _MAX_PAUSE_S, options.send_timeout_s, "send.timeout"
         )
@@ -123,8 +130,8 @@ class Sender:
                 self._flush()
             if self._is_full:
                 self._make_room()
-            if self._unconfirmed.size_bytes > _MAX_UNCONFIRMED_BYTES:
-                self._confirm(_MAX_UNCONFIRMED_BYTES // 2)
+            if self._unconfirmed.size_bytes > self._most_unconfirmed_bytes:
+                self._confirm(self._most_unconfirmed_bytes // 2)
 
     def finish(self) -> Sent:
         """Wait until everything is acknowledged, and on disk if that is wanted.

@@ -56,9 +56,6 @@ from tubemq_spark.wire.messages import BROKER_DEFAULT, FLUSHED, UNFLUSHED
 _GETS_AHEAD = 8
 _BYTES_AHEAD = 4 * 1024 * 1024
 
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
-
-
 #: The largest stored message, in bytes, that a broker surely reads from its memory: it
 #: passes over those of more than its largest message and 10 KiB, as 2.4.0 does, and no
 #: broker has a smaller limit than 1 MiB.
@@ -98,6 +95,7 @@ class RangeReader:
         self._waited_s = 0.0
         self._position = task.range.start
         self._end = task.range.end
+        patience = options.client.patience
         self._registrar = Registrar(
             pool,
             task.range.broker,
@@ -108,13 +106,14 @@ class RangeReader:
             token=task.token,
             part=task.part,
             parts=task.parts,
+            patience=patience,
         )
         self._gets_ahead = _GETS_AHEAD
         self._consumer: Consumer | None = None
         self._heart: Heart | None = None
         self._retry = Retry(
-            _FIRST_PAUSE_S,
-            _MAX_PAUSE_S,
+            patience.first_pause_s,
+            patience.max_pause_s,
             options.client.operation_timeout_s,
             "operation.timeout",
         )

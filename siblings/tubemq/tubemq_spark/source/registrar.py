@@ -19,17 +19,13 @@ from tubemq_spark.client.brokers import BrokerPool, Consumer, Registered
 from tubemq_spark.client.connection import Connection
 from tubemq_spark.client.masters import new_client_id
 from tubemq_spark.errors import PartitionOccupiedError
+from tubemq_spark.options.patience import Patience
 from tubemq_spark.source.discovery import group_slots, planners_of, readers_of
 from tubemq_spark.system import SYSTEM
 from tubemq_spark.wire.messages import Token
 from tubemq_spark.wire.metadata import Partition
 
 logger = SYSTEM.logger("source")
-
-#: A registration that nobody uses is dropped by the broker after 30 s.
-_OCCUPIED_S = 35.0
-
-_OCCUPIED_PAUSE_S = 1.0
 
 
 class Registrar:
@@ -45,6 +41,7 @@ class Registrar:
         token: Where the cluster wants one.
         part: Which of the readers of the partition this is, from 0; see `group_slots`.
         parts: How many of them there are at the same time.
+        patience: How long to wait for others to let go.
 
     Attributes:
         waited_s: How long it waited for others to let go, in seconds.
@@ -62,6 +59,7 @@ class Registrar:
         token: Token | None = None,
         part: int = 0,
         parts: int = 1,
+        patience: Patience,
     ) -> None:
         self.waited_s = 0.0
         self._pool = pool
@@ -72,6 +70,7 @@ class Registrar:
         self._token = token
         self._group = group
         self._groups = group_slots(readers_of(group), part, parts)
+        self._patience = patience
         self._has_said_occupied = False
         self._left: list[Consumer] = []  # the broker may still know them
 
@@ -87,7 +86,9 @@ class Registrar:
             ServerError: The broker refuses.
             TransportError: It does not answer.
         """
-        deadline = time.monotonic() + _OCCUPIED_S
+        wait_s = self._patience.occupied_s
+        pause_s = self._patience.occupied_pause_s
+        deadline = time.monotonic() + wait_s
         while True:
             try:
                 return self._register(offset)
@@ -97,10 +98,10 @@ class Registrar:
                 if not self._has_said_occupied:
                     self._has_said_occupied = True
                     logger.warning(
-                        "Waiting up to %g s for other readers: %s", _OCCUPIED_S, error
+                        "Waiting up to %g s for other readers: %s", wait_s, error
                     )
-                time.sleep(_OCCUPIED_PAUSE_S)
-                self.waited_s += _OCCUPIED_PAUSE_S
+                time.sleep(pause_s)
+                self.waited_s += pause_s
 
     def let_go(self, consumer: Consumer) -> None:
         """End a registration, now or together with the next."""

@@ -21,7 +21,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tubemq_spark.errors import ProtocolError, foreign_text
+from spark_topics.errors import foreign_text
+from tubemq_spark.errors import ProtocolError
 
 #: Ids of two stores differ by this much at least.
 STORE_STEP = 10_000
@@ -166,14 +167,20 @@ def decode_topic_infos(infos: Sequence[str]) -> dict[str, TopicMetadata]:
     return topics
 
 
-def decode_topic_meta_infos(infos: Sequence[str]) -> dict[str, TopicMetadata]:
+def decode_topic_meta_infos(
+    infos: Sequence[str], most: int = _MAX_PARTITIONS
+) -> dict[str, TopicMetadata]:
     """Read topicMetaInfoList of a consumer: partitions, open for reading or not.
+
+    Args:
+        infos: The texts of the list.
+        most: How many partitions of all topics are believed.
 
     Raises:
         ProtocolError: One does not have this form, or there are too many partitions.
     """
     _check_count(infos, _MAX_TOPICS, "topics")
-    topics, believed = {}, _Believed()
+    topics, believed = {}, _Believed(most)
     for info in infos:
         topic, _, layouts = info.partition("#")
         if not topic:
@@ -215,8 +222,8 @@ def decode_failure(info: str) -> PartitionFailure:
 class _Believed:
     """Makes partitions of what a master says, as many as are believed."""
 
-    def __init__(self) -> None:
-        self._left = _MAX_PARTITIONS
+    def __init__(self, most: int = _MAX_PARTITIONS) -> None:
+        self._most = self._left = most
 
     def add(
         self,
@@ -238,7 +245,7 @@ class _Believed:
             raise ProtocolError(
                 f"A master says that the topic {foreign_text(topic)} has {stores} "
                 f"stores of {partitions} partitions on broker {broker_id}: "
-                f"{_MAX_OF_TOPIC} partitions of a topic, and {_MAX_PARTITIONS} in all "
+                f"{_MAX_OF_TOPIC} partitions of a topic, and {self._most} in all "
                 "are believed."
             )
         if count:

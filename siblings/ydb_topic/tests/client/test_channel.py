@@ -28,6 +28,7 @@ from ydb_spark.errors import (
     YdbError,
 )
 from ydb_spark.options.connection import ConnectionOptions, Secret
+from ydb_spark.options.patience import Patience
 
 
 def options(service: TopicService, **values: object) -> ConnectionOptions:
@@ -123,15 +124,13 @@ def test_answer_to_another_call(service: TopicService, channel: Channel):
         describe_topic(channel, "t", with_offsets=False)
 
 
-def test_silent_calls(
-    service: TopicService, channel: Channel, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.parametrize("patience", [Patience(call_s=0.3)])
+def test_silent_calls(service: TopicService, channel: Channel, patience: Patience):
     """A call without an answer is made again, until its time is over."""
-    monkeypatch.setattr("ydb_spark.client.channel._CALL_S", 0.3)
     service.faults.add(Fault(At.DESCRIBE, delay_s=2.0))
     assert describe_topic(channel, "t", with_offsets=False).partitions
     service.faults.add(Fault(At.DESCRIBE, delay_s=2.0, times=-1))
-    short = Channel(options(service, operation_timeout_s=0.5))
+    short = Channel(options(service, operation_timeout_s=0.5, patience=patience))
     with pytest.raises(YdbError, match=r"Describing t.* for 0\.5 s"):
         describe_topic(short, "t", with_offsets=False)
     short.close()

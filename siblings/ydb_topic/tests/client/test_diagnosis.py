@@ -12,12 +12,11 @@ import pytest
 
 from siblings.ydb_topic.tests.support.service import DATABASE, TopicService
 from tests.support.certificates import Authority, days
-from ydb_spark.client import channel as channels
-from ydb_spark.client import diagnosis
 from ydb_spark.client.channel import Channel
 from ydb_spark.client.topics import describe_topic
 from ydb_spark.errors import OptionError, TlsError, TransportError
 from ydb_spark.options.connection import ConnectionOptions, Secret
+from ydb_spark.options.patience import Patience
 
 
 @dataclass(frozen=True)
@@ -78,17 +77,13 @@ PATIENCE_S = 60.0
 SHORT_S = 0.1
 
 
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The look begins at once, and so does an end without an answer."""
-    monkeypatch.setattr(channels, "_LOOK_AFTER_S", SHORT_S)
-    monkeypatch.setattr(channels, "_STOP_S", 0)
-
-
 def describe(
-    url: str, ca: Path | str | None, operation_timeout_s: float = PATIENCE_S
+    url: str,
+    ca: Path | str | None,
+    operation_timeout_s: float = PATIENCE_S,
+    look_step_s: float = PATIENCE_S,
 ) -> None:
-    """Ask for the topic."""
+    """Ask for the topic. The look begins at once, and so does an end without answer."""
     secret = None if ca is None else Secret(f"file:{ca}")
     channel = Channel(
         ConnectionOptions(
@@ -96,6 +91,7 @@ def describe(
             DATABASE,
             ca=secret,
             operation_timeout_s=operation_timeout_s,
+            patience=Patience(look_s=SHORT_S, look_step_s=look_step_s, stop_s=0),
         )
     )
     try:
@@ -125,7 +121,6 @@ def test_good(site: Site):
 )
 def test_each_its_own_message(
     site: Site,
-    monkeypatch: pytest.MonkeyPatch,
     scheme: str,
     port: str,
     ca: str | None,
@@ -133,12 +128,11 @@ def test_each_its_own_message(
     match: str,
 ):
     """It names the endpoint, and what to change."""
-    is_silent = port == "silent"
-    monkeypatch.setattr(diagnosis, "LOOK_S", SHORT_S if is_silent else PATIENCE_S)
+    limit_s = SHORT_S if port == "silent" else PATIENCE_S
     url = f"{scheme}://localhost:{getattr(site, port)}"
     trusted = None if ca is None else getattr(site, ca)
     with pytest.raises(kind, match=match) as caught:
-        describe(url, trusted, SHORT_S if is_silent else PATIENCE_S)
+        describe(url, trusted, limit_s, limit_s)
     assert url in str(caught.value)
 
 

@@ -24,6 +24,7 @@ from ydb_spark.errors import (
     YdbError,
 )
 from ydb_spark.options.connection import ConnectionOptions, Secret
+from ydb_spark.options.patience import Patience
 from ydb_spark.sdk import pb
 from ydb_spark.wire.reads import MessageBatch
 from ydb_spark.wire.statuses import STATUSES, server_error
@@ -309,11 +310,9 @@ def test_token_that_has_ended(service: TopicService):
     assert service.count("StreamRead", "init_request") == 2
 
 
-def test_slow_beginnings(
-    service: TopicService, channel: Channel, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.parametrize("patience", [Patience(ask_s=0.2)])
+def test_slow_beginnings(service: TopicService, channel: Channel):
     """Each stream is given more time than the one before, until one is enough."""
-    monkeypatch.setattr("ydb_spark.client.range_reader._ASK_S", 0.2)
     service.faults.add(Fault(At.READ, delay_s=1.0, times=-1))
     one = reader(channel, timeout_s=20, credit_bytes=100_000)
     assert read(one) == BODIES

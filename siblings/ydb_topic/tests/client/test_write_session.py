@@ -27,6 +27,7 @@ from ydb_spark.errors import (
     YdbError,
 )
 from ydb_spark.options.connection import ConnectionOptions, Secret
+from ydb_spark.options.patience import Patience
 from ydb_spark.sdk import pb
 from ydb_spark.wire.statuses import STATUSES, server_error
 
@@ -392,11 +393,9 @@ def test_back_pressure(service: TopicService, channel: Channel):
     writer.close()
 
 
-def test_taken_over(
-    service: TopicService, channel: Channel, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.parametrize("patience", [Patience(take_back_s=(0.0, 0.01))])
+def test_taken_over(service: TopicService, channel: Channel):
     """Each takes the producer back once; the one that goes says why it cannot stay."""
-    monkeypatch.setattr("ydb_spark.client.write_session._TAKE_BACK_S", (0.0, 0.01))
     older, newer = session(channel), session(channel)
     go_on(older, 1, 2)
     newer.open()

@@ -27,6 +27,7 @@ from ydb_spark.errors import (
     TopicNotFoundError,
     YdbError,
 )
+from ydb_spark.options.patience import Patience
 from ydb_spark.options.write import Partitioning
 from ydb_spark.sink.task import WriteSummary
 from ydb_spark.wire.codecs import CODECS, decode
@@ -418,11 +419,9 @@ def test_topic_that_is_dropped_meanwhile(service: TopicService, channel: Channel
         writer(channel).write(batches())
 
 
-def test_a_group_of_two_tasks(
-    service: TopicService, channel: Channel, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.parametrize("patience", [Patience(take_back_s=(0.0, 0.05))])
+def test_a_group_of_two_tasks(service: TopicService, channel: Channel):
     """No row of a task that says it is done is missing; who gives up says why."""
-    monkeypatch.setattr("ydb_spark.client.write_session._TAKE_BACK_S", (0.0, 0.05))
     service.faults.add(Fault(At.WRITE, delay_s=0.005, times=-1))
 
     def attempt(name: str) -> WriteSummary | YdbError:

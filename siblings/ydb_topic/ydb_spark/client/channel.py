@@ -10,6 +10,7 @@ over a fork gets an error instead of a hang.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -37,19 +38,6 @@ _T = TypeVar("_T", bound=Any)
 #: Without one of its own a stream ends after the SDK's ten minutes.
 _STREAM_LIFE_S = 7 * 24 * 60 * 60
 
-#: How long the first answer of the cluster may take.
-_READY_S = 10.0
-
-#: When to look what keeps it: the SDK itself gives up after ten seconds, and says
-#: nothing of why.
-_LOOK_AFTER_S = 1.0
-
-#: How long closing waits for the SDK's thread, which may be waiting for a connection.
-_STOP_S = 1
-
-#: How long a call waits for one answer.
-_CALL_S = 20.0
-
 
 class Channel:
     """The channel of this process to a cluster.
@@ -63,6 +51,7 @@ class Channel:
 
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
+        self._patience = options.patience
         self._pid = os.getpid()
         self._roots = _certificates(options)
         config = ydb.DriverConfig(
@@ -134,7 +123,7 @@ class Channel:
     def _call_once(
         self, method: str, request: Any, subject: str, result: _T, pauses: Pauses
     ) -> _T:
-        timeout_s = max(min(_CALL_S, pauses.remaining_s), LAST_TRY_S)
+        timeout_s = max(min(self._patience.call_s, pauses.remaining_s), LAST_TRY_S)
         settings = ydb.BaseRequestSettings().with_timeout(timeout_s)
         try:
             response = self._driver(
@@ -173,7 +162,7 @@ class Channel:
         """
         return self._credentials.forget()
 
-    def ready(self, timeout_s: float = _READY_S) -> None:
+    def ready(self, timeout_s: float = math.inf) -> None:
         """Wait until the cluster is reached for the first time.
 
         Raises:
@@ -190,9 +179,9 @@ class Channel:
         if self._is_ready:
             return
         self.token()
-        deadline = time.monotonic() + min(timeout_s, _READY_S)
+        deadline = time.monotonic() + min(timeout_s, self._patience.ready_s)
         try:
-            self._await_driver(_LOOK_AFTER_S, deadline)
+            self._await_driver(self._patience.look_s, deadline)
         except Exception as error:
             problem = self._refusal() or diagnose(self.options, self._roots)
             if problem is not None:
@@ -206,7 +195,7 @@ class Channel:
 
     def _await_longer(self, deadline: float, first: Exception) -> None:
         try:
-            self._await_driver(_READY_S, deadline)
+            self._await_driver(math.inf, deadline)
         except Exception as error:
             text = self._details or foreign_text(str(error) or str(first))
             raise self._refusal() or TransportError(
@@ -219,7 +208,7 @@ class Channel:
     def close(self) -> None:
         """Close the driver."""
         if os.getpid() == self._pid:
-            self._driver.stop(timeout=_STOP_S)
+            self._driver.stop(timeout=self._patience.stop_s)
 
     @property
     def _where(self) -> str:

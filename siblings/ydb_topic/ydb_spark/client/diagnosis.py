@@ -11,14 +11,12 @@ import platform
 import re
 import socket
 import ssl
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from spark_topics.errors import foreign_text
 from ydb_spark.errors import OptionError, TlsError, TransportError
 from ydb_spark.options.connection import ConnectionOptions
-
-#: A look takes no longer than that for each step.
-LOOK_S = 3.0
 
 #: How a client of HTTP/2 begins: its preface, and settings without any.
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -57,12 +55,13 @@ def diagnose(options: ConnectionOptions, roots: bytes | None) -> TransportError 
         roots: Certificates to trust, as PEM; None for a connection in plain.
     """
     parts = urlsplit(options.url)
-    host, port = parts.hostname or "", parts.port or 0
     where = foreign_text(options.endpoint)
+    step_s = options.patience.look_step_s
+    endpoint = _Endpoint(parts.hostname or "", parts.port or 0, where, step_s)
     try:
         if roots is None:
-            return _look_in_plain(host, port, where)
-        return _look_by_tls(host, port, where, roots)
+            return _look_in_plain(endpoint)
+        return _look_by_tls(endpoint, roots)
     except socket.gaierror:
         return TransportError(
             f"{where}: {platform.node()} knows no host of that name. Look at url.",
@@ -77,8 +76,21 @@ def diagnose(options: ConnectionOptions, roots: bytes | None) -> TransportError 
         )
 
 
-def _connect(host: str, port: int) -> socket.socket:
-    return socket.create_connection((host, port), LOOK_S)
+class _Endpoint(NamedTuple):
+    host: str
+    port: int
+    where: str  # as messages name it
+    step_s: float  # longest time of each step of a look
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection((self.host, self.port), self.step_s)
+
+    def silent(self, when: str) -> TransportError:
+        return TransportError(
+            f"{self.where} says nothing {when}, for {self.step_s:g} s. Is that the port"
+            " of gRPC?",
+            broker=self.where,
+        )
 
 
 def _context(roots: bytes) -> ssl.SSLContext:
@@ -93,30 +105,30 @@ def _context(roots: bytes) -> ssl.SSLContext:
     return context
 
 
-def _look_in_plain(host: str, port: int, where: str) -> TransportError | None:
-    with _connect(host, port) as connection:
+def _look_in_plain(endpoint: _Endpoint) -> TransportError | None:
+    with endpoint.connect() as connection:
         try:
             connection.sendall(_HTTP2)
             if connection.recv(1) == _SETTINGS:
                 return None
         except TimeoutError:
-            return _silent(where, "after a connection")
+            return endpoint.silent("after a connection")
         except OSError:  # it may have been TLS that broke it
             pass
-    if not _speaks_tls(host, port):
+    if not _speaks_tls(endpoint):
         return None
     return TlsError(
-        f"{where} speaks TLS, and url asks for a connection that is not encrypted: let"
-        " it begin with grpcs://.",
-        broker=where,
+        f"{endpoint.where} speaks TLS, and url asks for a connection that is not"
+        " encrypted: let it begin with grpcs://.",
+        broker=endpoint.where,
     )
 
 
-def _speaks_tls(host: str, port: int) -> bool:
+def _speaks_tls(endpoint: _Endpoint) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # nothing is sent
     context.verify_mode = ssl.CERT_NONE
-    with _connect(host, port) as connection:
+    with endpoint.connect() as connection:
         try:
             with context.wrap_socket(connection):
                 return True
@@ -124,17 +136,16 @@ def _speaks_tls(host: str, port: int) -> bool:
             return False
 
 
-def _look_by_tls(
-    host: str, port: int, where: str, roots: bytes
-) -> TransportError | None:
-    connection = _connect(host, port)
+def _look_by_tls(endpoint: _Endpoint, roots: bytes) -> TransportError | None:
+    where, context = endpoint.where, _context(roots)
+    connection = endpoint.connect()
     try:
-        with connection, _context(roots).wrap_socket(connection, server_hostname=host):
+        with connection, context.wrap_socket(connection, server_hostname=endpoint.host):
             return None
     except ssl.SSLCertVerificationError as error:
         return TlsError(f"{where}: no safe connection. {_why(error)}", broker=where)
     except TimeoutError:
-        return _silent(where, "in a TLS handshake")
+        return endpoint.silent("in a TLS handshake")
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
             return TlsError(
@@ -163,11 +174,4 @@ def _why(error: ssl.SSLCertVerificationError) -> str:
     return (
         f"Its certificate is signed by an untrusted authority: {text}. Set `ca` to that"
         " authority's certificate."
-    )
-
-
-def _silent(where: str, when: str) -> TransportError:
-    return TransportError(
-        f"{where} says nothing {when}, for {LOOK_S:g} s. Is that the port of gRPC?",
-        broker=where,
     )

@@ -27,9 +27,8 @@ from ydb_spark.wire.reads import MessageBatch, RangeSession
 
 logger = logging.getLogger("ydb_spark.client")
 
-#: Where nothing comes for as long, the server is asked how far it is, and after three
-#: times as long there is a new stream, which is given twice the time.
-_ASK_S = 5.0
+#: After `Patience.ask_s` of silence the server is asked how far it is. After so many
+#: such silences there is a new stream, which is given twice the time.
 _ASKS = 3
 
 
@@ -86,7 +85,8 @@ class RangeReader:
         self._subject = f"Reading {self._session.name} from {start} to {end - 1}"
         self._pauses = Pauses(timeout_s, "pollTimeoutMs")
         self._token = StreamToken(channel, RangeSession.token_request, renew_s)
-        self._first_step_s = self._step_s = min(_ASK_S, timeout_s / (_ASKS + 1))
+        ask_s = channel.options.patience.ask_s
+        self._first_step_s = self._step_s = min(ask_s, timeout_s / (_ASKS + 1))
         self.reconnects = 0
         self.waited_s = 0.0
 

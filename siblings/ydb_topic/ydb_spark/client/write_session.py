@@ -51,11 +51,6 @@ from ydb_spark.wire.writes import (
 
 logger = logging.getLogger("ydb_spark.client")
 
-#: How long to wait before a producer is taken back, once: from and to, in seconds. As
-#: two attempts of a task wait differently long, one of them is done meanwhile, or has
-#: ended the other for good.
-_TAKE_BACK_S = (0.5, 3.0)
-
 
 @dataclass(frozen=True)
 class SessionSettings:
@@ -388,7 +383,8 @@ class WriteSession:
                 "%s: another session of the producer began. It is taken back, once.",
                 self.subject,
             )
-            pause_s = random.SystemRandom().uniform(*_TAKE_BACK_S)
+            shortest_s, longest_s = self._channel.options.patience.take_back_s
+            pause_s = random.SystemRandom().uniform(shortest_s, longest_s)
             time.sleep(min(pause_s, self._pauses.remaining_s))
             error = error.saying(error.message, retriable=True)
         self._pauses.pause(error)

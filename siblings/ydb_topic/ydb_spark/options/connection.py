@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
 from spark_topics.errors import foreign_text
@@ -13,6 +13,7 @@ from spark_topics.options.given import Given
 from spark_topics.options.spec import Scope, option
 from spark_topics.options.values import boolean, plain_text, seconds
 from ydb_spark.errors import OptionError
+from ydb_spark.options.patience import Patience
 
 _DAY_S = 24 * 60 * 60
 _MILLI = 0.001
@@ -60,6 +61,7 @@ class ConnectionOptions:
         ca: Certificates of authorities that the server's may be of, as PEM.
         disable_discovery: Whether ``url`` is the only endpoint.
         operation_timeout_s: For how long a call is tried, in seconds.
+        patience: How long to wait where no option says so.
     """
 
     url: str = option(
@@ -155,6 +157,7 @@ class ConnectionOptions:
         Scope.CLIENT,
         "For how long a call such as DescribeTopic is tried, in milliseconds.",
     )
+    patience: Patience = field(default_factory=Patience)
 
     @property
     def endpoint(self) -> str:
