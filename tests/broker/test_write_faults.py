@@ -178,7 +178,7 @@ class TestThroughSpark:
         service_url: str,
     ) -> None:
         """Nothing is missing, without a task retried."""
-        link.slow(BYTES_PER_S // 4)
+        link.slow(BYTES_PER_S // 8)
         with unloading(admin, link, *topics):
             write(spark, link.url, topics)
         check(spark, service_url, topics)
