@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 COMMIT, ABORT = TxnAction.COMMIT, TxnAction.ABORT
 TTL_MS = 600_000
-SHORT_MS = 4000
+SHORT_MS = 2000
 
 
 @pytest.fixture(autouse=True)
@@ -222,8 +222,8 @@ def losing_answers(
 
 def test_a_task_that_ends_too_late_for_another(service_url: str, sink: str) -> None:
     """The write fails as a whole: nothing can be seen, and nobody is held back."""
-    write = Write(service_url, sink, transactionTimeoutMs=str(SHORT_MS))
-    first = write.task(0)
+    write = Write(service_url, sink)
+    first = Write(service_url, sink, transactionTimeoutMs=str(SHORT_MS)).task(0)
     topic = first.result.written.entry[0]
     await_true(lambda: is_over(write.client, first.result.txn, topic), "expiry")
     messages = [first, write.task(1)]

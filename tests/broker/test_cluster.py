@@ -262,7 +262,7 @@ class TestAddresses:
                 deliveryGuarantee="idempotent",
                 idempotenceId="through-a-proxy",
             )
-            with moving(cluster, topic) as moves:
+            with moving(cluster, topic, pause_s=0.3) as moves:
                 while moves() < 3:
                     rows = read(spark, proxy.service_url, topic)
                     assert rows == Counter(range(3000))
@@ -300,7 +300,7 @@ class TestTopicsThatMove:
     ) -> None:
         """Each row is there once, though topics moved all the time."""
         topic = topic_on_all(cluster, namespace)
-        with moving(cluster, topic) as moves:
+        with moving(cluster, topic, pause_s=0.3) as moves:
             for turn in itertools.count(1):
                 write(
                     numbered(spark, 20_000).selectExpr(

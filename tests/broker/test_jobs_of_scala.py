@@ -78,7 +78,9 @@ class TestReads:
     @pytest.mark.parametrize(
         ("topics", "option", "expected"),
         [
-            pytest.param(2, *BY_TOPIC, id="topic-partitioned"),
+            pytest.param(
+                *(2, *BY_TOPIC), id="topic-partitioned", marks=pytest.mark.matrix
+            ),
             pytest.param(0, *BY_TOPICS, id="topics-whole"),
             pytest.param(2, *BY_PATTERN, id="pattern-partitioned"),
             pytest.param(0, *BY_TOPIC, id="topic-whole", marks=pytest.mark.matrix),

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOST = "broker.hangs.test"
-QUICK = {"pulsar.client.connectionTimeoutMs": "1000"}
 
 
 def test_the_next_host_is_tried(
@@ -26,8 +25,9 @@ def test_the_next_host_is_tried(
     _, _, there = service_url.partition("://")
     url = f"pulsar://{HOST}:6650,{there}"
     rows = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS value")
-    save(rows, url, topic, **QUICK)
-    given = {"service.url": url, "topic": topic, "minPartitions": "2", **QUICK}
+    quick = {"pulsar.client.connectionTimeoutMs": "300"}
+    save(rows, url, topic, **quick)
+    given = {"service.url": url, "topic": topic, "minPartitions": "2", **quick}
     found = spark.read.format("pulsar").options(**given).load().select("value")
     assert sorted(int(row.value) for row in found.collect()) == list(range(100))
 
@@ -35,8 +35,9 @@ def test_the_next_host_is_tried(
 def test_no_other_host(spark: SparkSession, topic: str) -> None:
     """The error comes in time, and names the host and the limit."""
     url = f"pulsar://{HOST}:6650"
-    given = {"service.url": url, "topic": topic, **QUICK}
-    given["pulsar.client.lookupTimeoutMs"] = "3000"
+    given = {"service.url": url, "topic": topic}
+    given["pulsar.client.connectionTimeoutMs"] = "1000"
+    given["pulsar.client.lookupTimeoutMs"] = "1500"
     with pytest.raises(Exception, match="PULSAR_CONNECTION") as caught:
         spark.read.format("pulsar").options(**given).load().collect()
     said = f"the name {HOST} was not resolved to an address within 1 s"

@@ -18,7 +18,7 @@ from tests.support.official import CODECS, Message
 from tests.support.raw_publisher import RawPublisher
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from pulsar_spark.testing.admin import Admin
 
@@ -310,26 +310,3 @@ def test_default_columns_in_spark(
     assert (second["value"], second["__key"]) == (None, None)
     assert second["__messageProperties"] == {}
     assert frame.where("value is null").count() == 1
-
-
-def test_one_frame_is_one_range(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str
-) -> None:
-    """The first action fixes what a frame reads, and those that are made from it."""
-    admin.create_partitioned(topic, 2)
-    first, second = (f"{topic}-partition-{number}" for number in range(2))
-
-    def load() -> DataFrame:
-        reader = spark.read.format("pulsar").option("service.url", service_url)
-        return reader.option("topic", topic).load()
-
-    frame = load()
-    official.produce(service_url, first, [b"1"] * 10)
-    assert frame.count() == 10  # not what there was when it was loaded
-    official.produce(service_url, first, [b"2"] * 10)
-    official.produce(service_url, second, [b"2"] * 10)
-    assert frame.count() == 10
-    assert {row["value"] for row in frame.collect()} == {b"1"}
-    assert frame.where("value = '2'").count() == 0
-    assert frame.union(frame).groupBy("__topic").count().collect() == [(first, 20)]
-    assert load().count() == 30

@@ -6,6 +6,7 @@ docs/speed.md shows the table.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import uuid
 from collections.abc import Callable
@@ -25,10 +26,12 @@ from pulsar_spark.sink.task import TaskWriter
 from pulsar_spark.source.pulsar_source import PulsarSource, load_schema
 from spark_topics.sink.write import Task
 from spark_topics.spark.stream_reader import StreamReader
-from tests.support.official import produce
+from tests.support.official import client
 from tests.support.round_trips import round_trips
 
 if TYPE_CHECKING:
+    import pulsar
+
     from pulsar_spark.testing.admin import Admin
 
 ROWS = pa.record_batch({"value": [b"v"] * 2000})
@@ -55,9 +58,23 @@ def partitions(request: pytest.FixtureRequest) -> int:
 def filled(admin: Admin, service_url: str, topic: str, partitions: int) -> str:
     """A topic with rows in each partition."""
     admin.create_partitioned(topic, partitions)
-    for number in range(partitions):
-        produce(service_url, f"{topic}-partition-{number}", [b"v"] * 3, batch=3)
+    with client(service_url) as producers:
+        send(producers, topic, partitions, 3)
     return topic
+
+
+def send(producers: pulsar.Client, topic: str, partitions: int, rows: int) -> None:
+    """An entry of so many rows to each partition."""
+    for number in range(partitions):
+        producer = producers.create_producer(
+            f"{topic}-partition-{number}",
+            batching_enabled=True,
+            batching_max_publish_delay_ms=60_000,
+        )
+        for _ in range(rows):
+            producer.send_async(b"v", lambda *_: None)
+        producer.flush()
+        producer.close()
 
 
 def counted(work: Callable[[], Any]) -> tuple[int, Any]:
@@ -95,20 +112,18 @@ def test_stream(service_url: str, filled: str, partitions: int) -> None:
     options = parse_read_options(given, streaming=True)
     columns = arrow_schema(("__key",))
     reader = StreamReader(PulsarSource(options, columns), columns)
-    try:
+    with client(service_url) as producers, contextlib.ExitStack() as stack:
+        stack.callback(reader.stop)
         start, first = counted(reader.initialOffset)
         counts = []
-        for _ in range(6):
+        for _ in range(4):
             plan, end = counted(partial(reader.latestOffset, first, ReadAllAvailable()))
             ranges, tasks = counted(partial(reader.partitions, first, end))
             assert len(tasks) == partitions
             commit, _ = counted(partial(reader.commit, first))
             counts.append((plan, ranges, commit))
             first = end
-            for number in range(partitions):
-                produce(service_url, f"{filled}-partition-{number}", [b"v"], batch=1)
-    finally:
-        reader.stop()
+            send(producers, filled, partitions, 1)
     assert start == 6
     assert counts[0] == (4, 3, 0)
     assert least(counts[1:]) == (3, 0, 0)

@@ -315,15 +315,14 @@ def test_through_spark(
     spark: SparkSession,
     tmp_path: Path,
 ) -> None:
-    """Runs that end amid a message, in ledgers that nobody else needs."""
+    """A run that ends amid a message, in a ledger that nobody else needs."""
     topic = forgetful
     options = {"topic": topic, "maxRowsPerTrigger": "2", "minPartitions": "3"}
-    *first, last = number(9, 3, pb.ZSTD)
-    for step in range(2):
-        send(service_url, topic, *number(step, 3, pb.LZ4), first[step])
-        run(spark, service_url, tmp_path, metadataColumns=COLUMNS, **options)
-        assert written(spark, tmp_path) == {topic: list(range(step + 1))}
-        roll(admin, topic)
+    first, last = number(9, 2, pb.ZSTD)
+    send(service_url, topic, *number(0, 3, pb.LZ4), *number(1, 2), first)
+    run(spark, service_url, tmp_path, metadataColumns=COLUMNS, **options)
+    assert written(spark, tmp_path) == {topic: [0, 1]}
+    roll(admin, topic)
     send(service_url, topic, last)
     run(spark, service_url, tmp_path, metadataColumns=COLUMNS, **options)
     assert written(spark, tmp_path) == {topic: [0, 1, 9]}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.support.link_proxy import LinkProxy
 
 PARTITIONS = 2
-BATCHES = 10
+BATCHES = 5
 
 
 def test_workers_keep_their_connections(
@@ -42,5 +42,5 @@ def test_workers_keep_their_connections(
     assert query.rows() == dict.fromkeys(range(PARTITIONS), numbers)
     opened = link.counters.accepted - before
     # A process has one to the service URL and one to the broker's own address. There
-    # are the driver's and those of two task slots; a new one for each task would be 20.
+    # are the driver's and those of two task slots; a new one for each task would be 10.
     assert 0 < opened <= 2 * (1 + 2)

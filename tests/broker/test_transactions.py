@@ -254,7 +254,7 @@ def test_coordinators_take_turns(lab: Lab) -> None:
 
 def test_as_many_as_are_allowed(lab: Lab) -> None:
     """At the limit a coordinator is silent; what was asked in vain leaves nothing."""
-    pool = pool_of(lab.service_url, operation_timeout_s=8.0)
+    pool = pool_of(lab.service_url, operation_timeout_s=3.0)
     client = TransactionClient(pool)
     client.end([client.begin(TTL_MS, coordinator=1)], ABORT)  # what is slow at first
     txns = [client.begin(TTL_MS, coordinator=1) for _ in range(LIMIT)]

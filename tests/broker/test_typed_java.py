@@ -23,6 +23,7 @@ from tests.support.jvm import compile_java
 from tests.support.session import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -40,33 +41,41 @@ class Send(Protocol):
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command of the client, which is compiled once."""
+def client(
+    tmp_path_factory: pytest.TempPathFactory, service_url: str
+) -> Iterator[subprocess.Popen[str]]:
+    """The client, which is compiled and started once."""
     jars, classes = resolve_classpath(progress=None), tmp_path_factory.mktemp("java")
     compile_java(CLIENT, jars, classes)
     # In this order: a class path that begins with a broker's can use its archive.
     path = os.pathsep.join((jars, str(classes)))
-    return [java(), *SHORT_LIVED, *archived_classes(), "-cp", path, CLIENT.stem]
+    command = [java(), *SHORT_LIVED, *archived_classes(), "-cp", path, CLIENT.stem]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([*command, service_url], text=True, **pipes) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) == 0
 
 
 @pytest.fixture
-def send(client: list[str], service_url: str, topic: str) -> Send:
+def send(client: subprocess.Popen[str], topic: str) -> Send:
     """Send the messages of a turn."""
 
     def send(what: str, turn: int = 1) -> list[str]:
-        return run(*client, what, service_url, topic, str(turn))
+        assert client.stdin is not None
+        assert client.stdout is not None
+        client.stdin.write(f"{what} {topic} {turn}\n")
+        client.stdin.flush()
+        values = []
+        for line in client.stdout:
+            if line == "done\n":
+                return values
+            if line.startswith("value: "):
+                values.append(line.removeprefix("value: ").removesuffix("\n"))
+        raise AssertionError("the client has failed")
 
     return send
-
-
-def run(*command: str) -> list[str]:
-    """Run a command to its end, which must be a good one, and return its lines."""
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.split("\n")
-    return [line.removeprefix("value: ") for line in lines if line.startswith("value:")]
 
 
 @pytest.mark.parametrize(

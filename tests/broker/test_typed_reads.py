@@ -535,8 +535,6 @@ def test_a_stream_across_a_change(
     stream = Stream(spark, service_url, topic, tmp_path)
     publish(service_url, topic, V1, [{"id": 1, "name": "a"}])
     assert stream.run() == [{"id": 1, "name": "a"}]
-    publish(service_url, topic, V1, [{"id": 2, "name": "a"}])
-    assert stream.run() == [{"id": 2, "name": "a"}]
     publish(service_url, topic, V2, [{"id": 3, "name": "b", "mail": "m"}])
     with pytest.raises(PySparkException) as caught:
         stream.run()
@@ -544,9 +542,11 @@ def test_a_stream_across_a_change(
         assert part in str(caught.value)
     assert stream.run(schemaVersion="0") == [{"id": 3, "name": "b"}]
     publish(service_url, topic, V2, [{"id": 4, "name": "b", "mail": "m"}])
-    assert stream.run(schemaVersion="latest") == [{"id": 4, "name": "b", "mail": "m"}]
     publish(service_url, topic, V1, [{"id": 5, "name": "a"}])
-    assert stream.run() == [{"id": 5, "name": "a", "mail": None}]
+    assert stream.run(schemaVersion="latest") == [
+        {"id": 4, "name": "b", "mail": "m"},
+        {"id": 5, "name": "a", "mail": None},
+    ]
     if kind == "AVRO":
         evolves_on(stream)
     offsets = max((tmp_path / "offsets").glob("[0-9]*"), key=lambda one: int(one.name))

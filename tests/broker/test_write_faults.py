@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
-ROWS = 200_000
+ROWS = 100_000
 TASKS = 4
 ROWS_A_TASK = ROWS // TASKS
 PADDING = "." * 92  # with the number, values of 100 bytes
 
-#: A write of all, 10 MB by each of two workers, takes five seconds or so at this pace.
+#: A write of all, 5 MB by each of two workers, takes three seconds or so at this pace.
 BYTES_PER_S = 2_000_000
 PATIENCE_S = 240.0
 
@@ -155,7 +155,7 @@ def write_during(
     over = threading.Event()
 
     def run() -> None:
-        wait_until(lambda: over.is_set() or link.counters.up_bytes > began + 5_000_000)
+        wait_until(lambda: over.is_set() or link.counters.up_bytes > began + 2_500_000)
         assert not over.is_set(), "the write ended before that"
         fault()
 
@@ -178,7 +178,7 @@ class TestThroughSpark:
         service_url: str,
     ) -> None:
         """Nothing is missing, without a task retried."""
-        link.slow(BYTES_PER_S // 4)
+        link.slow(BYTES_PER_S // 8)
         with unloading(admin, link, *topics):
             write(spark, link.url, topics)
         check(spark, service_url, topics)
@@ -192,7 +192,7 @@ class TestThroughSpark:
     ) -> None:
         """Nothing is missing, over dozens of connections."""
         cut = link.counters.cut
-        link.cut_every((200_000, 2_500_000), seed=5)
+        link.cut_every((100_000, 1_200_000), seed=5)
         write(spark, link.url, topics)
         link.pass_through()
         assert link.counters.cut >= cut + 8
@@ -243,13 +243,13 @@ class TestThroughSpark:
     ) -> None:
         """A broker that does nothing for a while is waited for."""
         link.slow(BYTES_PER_S)
-        timeout = {"pulsar.producer.sendTimeoutMs": "12000"}
+        timeout = {"pulsar.producer.sendTimeoutMs": "8000"}
 
         def stop() -> None:
             assert broker.pid is not None
             os.kill(broker.pid, signal.SIGSTOP)
             # Longer than half of the send timeout: producers want to attach anew.
-            over = threading.Timer(7.0, os.kill, (broker.pid, signal.SIGCONT))
+            over = threading.Timer(5.0, os.kill, (broker.pid, signal.SIGCONT))
             over.start()
             join(over, "the timer that lets the broker go on")
 
@@ -277,7 +277,7 @@ class TestThroughSpark:
             command, stdout=subprocess.PIPE, env=environment(), cwd=tmp_path
         ) as job:
             try:
-                wait_until(lambda: link.counters.up_bytes > began + 5_000_000)
+                wait_until(lambda: link.counters.up_bytes > began + 2_500_000)
                 killed = kill_workers_of(job.pid)
                 link.pass_through()
                 output, _ = job.communicate(timeout=2 * PATIENCE_S)

@@ -391,7 +391,7 @@ EXPIRIES: dict[str, tuple[str, Any]] = {
     "eviction": (
         "backlogQuota?backlogQuotaType=message_age",
         # Of this nine tenths count, in whole seconds.
-        {"limitTime": 10, "policy": "consumer_backlog_eviction"},
+        {"limitTime": 2, "policy": "consumer_backlog_eviction"},
     ),
 }
 
@@ -448,7 +448,7 @@ def test_a_quota_that_holds_producers_back(
         url,
         topic,
         **{
-            "pulsar.client.operationTimeoutMs": "3000",
+            "pulsar.client.operationTimeoutMs": "1000",
             "pulsar.client.keepAliveIntervalSeconds": "1",
         },
     )

@@ -357,8 +357,11 @@ def test_a_micro_batch_that_is_run_again(scripted: ScriptedBroker) -> None:
 def test_a_micro_batch_that_is_run_again_with_other_rows(
     scripted: ScriptedBroker, again: list[list[bytes]]
 ) -> None:
-    """They are not taken for those that are there: an error, and nothing is written."""
-    for tasks in [[b"b", b"a"], [b"c"]], again:
+    """They are not taken for those that are there: an error, and nothing is written.
+
+    Nor are they after a restart.
+    """
+    for tasks in [[b"b", b"a"], [b"c"]], again, again:
         write = stream_write(scripted)
         write.prepare()
         write.begin_micro_batch()

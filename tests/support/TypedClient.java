@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.math.BigDecimal;
 import java.time.Instant;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.time.LocalTime;
+import java.time.ZoneId;
 import java.util.Base64;
-import java.util.TimeZone;
 import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.Message;
@@ -20,11 +22,12 @@ import org.apache.pulsar.common.schema.KeyValueEncodingType;
 /**
  * The official Java client with schemas of its own classes, for test_typed_java.py.
  *
- * <p>{@code WHAT URL TOPIC ROUND} sends the messages of a round: {@code avro} and {@code
- * json} three versions of a record in turn, {@code inline} and {@code separated} changes of
- * a table as Debezium has them, of which the second round has a column more. {@code
- * register-avro} and {@code register-json} only register a record of values of all kinds,
- * with the JSR 310 conversion in the second round; {@code values-avro} and {@code
+ * <p>It is given the URL, does what each line of its input says, prints {@code done}, and
+ * ends with its input. {@code WHAT TOPIC ROUND} sends the messages of a round: {@code avro}
+ * and {@code json} three versions of a record in turn, {@code inline} and {@code separated}
+ * changes of a table as Debezium has them, of which the second round has a column more.
+ * {@code register-avro} and {@code register-json} only register a record of values of all
+ * kinds, with the JSR 310 conversion in the second round; {@code values-avro} and {@code
  * values-json} print those of as many messages as the round's number says. {@code dates}
  * prints moments of the schema DATE by their day in the zone New York.
  */
@@ -103,20 +106,26 @@ class TypedClient {
     }
 
     public static void main(String[] args) throws Exception {
-        try (PulsarClient client = PulsarClient.builder().serviceUrl(args[1]).build()) {
-            TypedClient one = new TypedClient(client, args[2]);
-            int round = Integer.parseInt(args[3]);
-            switch (args[0]) {
-                case "avro" -> one.users(true);
-                case "json" -> one.users(false);
-                case "register-avro" -> one.register(true, round == 2);
-                case "register-json" -> one.register(false, round == 2);
-                case "values-avro" -> one.printValues(true, round);
-                case "values-json" -> one.printValues(false, round);
-                case "dates" -> one.printDates(round);
-                default -> one.changes(
-                        KeyValueEncodingType.valueOf(args[0].toUpperCase()), round);
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        try (PulsarClient client = PulsarClient.builder().serviceUrl(args[0]).build()) {
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                String[] words = line.split(" ");
+                new TypedClient(client, words[1]).follow(words[0], Integer.parseInt(words[2]));
+                System.out.println("done");
             }
+        }
+    }
+
+    private void follow(String what, int round) throws Exception {
+        switch (what) {
+            case "avro" -> users(true);
+            case "json" -> users(false);
+            case "register-avro" -> register(true, round == 2);
+            case "register-json" -> register(false, round == 2);
+            case "values-avro" -> printValues(true, round);
+            case "values-json" -> printValues(false, round);
+            case "dates" -> printDates(round);
+            default -> changes(KeyValueEncodingType.valueOf(what.toUpperCase()), round);
         }
     }
 
@@ -180,11 +189,11 @@ class TypedClient {
     }
 
     private void printDates(int count) throws Exception {
-        TimeZone.setDefault(TimeZone.getTimeZone("America/New_York"));
+        ZoneId zone = ZoneId.of("America/New_York");
         Consumer<java.util.Date> consumer = consumer(Schema.DATE);
         for (int at = 0; at < count; at++) {
             Message<java.util.Date> message = consumer.receive(60, TimeUnit.SECONDS);
-            print(new java.sql.Date(message.getValue().getTime()).toString());
+            print(message.getValue().toInstant().atZone(zone).toLocalDate().toString());
         }
     }
 

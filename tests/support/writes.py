@@ -26,11 +26,13 @@ def write_batch(
     *,
     before_task: Callable[[], None] = lambda: None,
     before_commit: Callable[[], None] = lambda: None,
+    has_keys: bool = True,
 ) -> None:
-    """Write values, which are the keys as well, in one task, and commit them."""
+    """Write values, which may be the keys as well, in one task, and commit them."""
     write = BatchWrite(parse_write_options(options, streaming=False))
     write.prepare()
-    rows = pa.record_batch({"value": values, "__key": values})
+    columns = {"value": values, "__key": values} if has_keys else {"value": values}
+    rows = pa.record_batch(columns)
     before_task()
     result = write.run(Task(0), iter([rows]))
     before_commit()

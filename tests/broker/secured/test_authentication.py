@@ -337,7 +337,7 @@ class TestExpiry:
     def test_one_that_is_not_renewed(self, secured: SecuredBroker) -> None:
         """The connection ends, and the next one says why."""
         base = {"service.url": secured.service_url, "topic": topic_of(secured)}
-        options = token(secured, "reader", 2 * LIFE_S)
+        options = token(secured, "reader", LIFE_S)
         with ConnectionPool(parse_read_options(base | options).client) as pool:
             connection = pool.service()
             await_true(lambda: not connection.is_open, "the end of the connection")
