@@ -78,7 +78,7 @@ from pulsar_spark.topics import TopicName, is_segment, topic_of
 from pulsar_spark.wire.commands import SubscribeRequest
 from spark_topics.client.retry import ask_all
 from spark_topics.source.stream.admission import EntrySize
-from spark_topics.source.stream.batch_ends import StreamLimits
+from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
 from spark_topics.source.stream.checkpoint import Span
 from spark_topics.source.stream.cluster import (
     NextEntry,
@@ -88,6 +88,7 @@ from spark_topics.source.stream.cluster import (
     Waiting,
 )
 from spark_topics.source.stream.planner import StreamPlanner
+from spark_topics.source.stream.topic_set import TopicSet
 
 logger = logging.getLogger("pulsar_spark.source")
 
@@ -113,13 +114,15 @@ def stream_planner(
         options: What to read.
         schema: What values become; None for bytes.
     """
-    return _PulsarPlanner(
-        PulsarCluster(pool, options, schema),
-        stream_limits(options),
+    cluster = PulsarCluster(pool, options, schema)
+    topics = TopicSet(
+        cluster,
         discovery_interval_s=options.partition_discovery_interval_s,
         fail_on_data_loss=options.fail_on_data_loss,
-        age_interval_s=options.lag_age_interval_s or None,
     )
+    age_interval_s = options.lag_age_interval_s or None
+    ends = BatchEnds(cluster, stream_limits(options), age_interval_s)
+    return _PulsarPlanner(cluster, topics, ends)
 
 
 class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):

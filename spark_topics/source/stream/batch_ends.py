@@ -6,15 +6,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Generic
 
 from spark_topics.source.stream.admission import Admission, Backlog, EntrySize
-from spark_topics.source.stream.cluster import (
-    Cluster,
-    NextEntry,
-    Share,
-    Unread,
-)
+from spark_topics.source.stream.cluster import Entries, NextEntry, Share, Unread
 from spark_topics.source.stream.position import P
 
 
@@ -39,7 +34,7 @@ class BatchEnds(Generic[P]):
     """Divides the limits of each micro-batch among topic partitions.
 
     Args:
-        cluster: Has the topic partitions.
+        entries: What is to be read.
         limits: How large micro-batches are.
         age_interval_s: How often to look at the next entries where no limit asks for
             it, to tell how old they are, in seconds; None for never, and for no ages.
@@ -51,7 +46,7 @@ class BatchEnds(Generic[P]):
 
     def __init__(
         self,
-        cluster: Cluster[P, Any, object],
+        entries: Entries[P],
         limits: StreamLimits,
         age_interval_s: float | None = None,
     ) -> None:
@@ -59,7 +54,7 @@ class BatchEnds(Generic[P]):
         self._ages_ms: dict[str, int | None] = {}  # of topic partitions with news
         self._age_interval_s = age_interval_s
         self._next_look_s = 0.0
-        self._cluster = cluster
+        self._entries = entries
         self._limits = limits
         self._is_limited = limits != StreamLimits(max_delay_s=limits.max_delay_s)
         self._admission = Admission(
@@ -95,12 +90,12 @@ class BatchEnds(Generic[P]):
             return self._ends(news, dict.fromkeys(news), {})
         if not news:
             return {}
-        waiting = self._cluster.backlog(news)
-        ahead = self._cluster.peek(news, self._observe)
+        waiting = self._entries.backlog(news)
+        ahead = self._entries.peek(news, self._observe)
         self._note_ages(ahead)
         lanes = {
             name: Backlog(
-                self._cluster.topic_of(name),
+                self._entries.topic_of(name),
                 waiting[name].entries,
                 tuple(entry.size for entry in ahead.get(name, ())),
             )
@@ -125,7 +120,7 @@ class BatchEnds(Generic[P]):
         """
         if not entries:
             return 0
-        average = self._admission.entry_bytes(self._cluster.topic_of(name))
+        average = self._admission.entry_bytes(self._entries.topic_of(name))
         return None if average is None else round(entries * average)
 
     def age_ms(self, name: str) -> int | None:
@@ -141,7 +136,7 @@ class BatchEnds(Generic[P]):
         began_s = time.monotonic()
         if self._age_interval_s is None or not news or began_s < self._next_look_s:
             return
-        self._note_ages(self._cluster.peek(news, self._observe, is_one_enough=True))
+        self._note_ages(self._entries.peek(news, self._observe, is_one_enough=True))
         now_s = time.monotonic()
         # A broker that sends nothing is waited for: a twentieth of the time, at most.
         self._next_look_s = now_s + max(self._age_interval_s, 20 * (now_s - began_s))
@@ -159,7 +154,7 @@ class BatchEnds(Generic[P]):
         entries: Mapping[str, int | None],
         ahead: Mapping[str, Sequence[NextEntry[P]]],
     ) -> dict[str, P]:
-        return self._cluster.ends(
+        return self._entries.ends(
             {
                 name: Share(news[name], count, ahead.get(name, ()))
                 for name, count in entries.items()
@@ -176,4 +171,4 @@ class BatchEnds(Generic[P]):
         return self._admission.rows(lanes) < minimum
 
     def _observe(self, name: str, size: EntrySize) -> None:
-        self._admission.observe(self._cluster.topic_of(name), size)
+        self._admission.observe(self._entries.topic_of(name), size)

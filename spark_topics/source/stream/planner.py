@@ -3,20 +3,23 @@
 
 The life of a micro-batch, from what Spark asks to what the cluster is asked::
 
-    Spark               StreamPlanner                        Cluster
+    Spark               StreamPlanner                        the messaging system
     ------------------------------------------------------------------------------
-    initialOffset       initial         a new query          starts
+    initialOffset       initial         a new query          Cluster  starts
     latestOffset(a)     latest(a)
                           IdleRest      was all quiet?
-                          TopicSet      new ones, old ones   partitions, edges
-                                        acknowledge a, see   visit
+                                        a is recorded        Cluster  recorded
+                          TopicSet      new ones, old ones   Topics   partitions, edges
+                                        acknowledge a, see   Topics   visit
                                         what is new
-                          BatchEnds     limits               backlog, peek, ends
-      writes b down     -> b
-    partitions(a, b)    ranges(a, b)    b is recorded        recorded, visit
-      tasks read                        what tasks read      ranges
+                          BatchEnds     limits               Entries  backlog, peek,
+                                                                      ends
+      writes b down     -> b            what else to keep    Cluster  next_offset
+    partitions(a, b)    ranges(a, b)    b is recorded        Cluster  recorded
+                                        keep what is unread  Topics   visit
+      tasks read                        what tasks read      Cluster  ranges
       commits b
-    commit(b)           commit(b)       at once, if it can   acknowledge
+    commit(b)           commit(b)       at once, if it can   Cluster  acknowledge
     latestOffset(b)     latest(b)       ...
 
 Spark keeps the truth, in its checkpoint: how far each micro-batch goes. What is
@@ -32,7 +35,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
+from spark_topics.source.stream.batch_ends import BatchEnds
 from spark_topics.source.stream.checkpoint import OffsetT, batch_spans
 from spark_topics.source.stream.cluster import Cluster, PartitionStatus
 from spark_topics.source.stream.idle_rest import IdleRest
@@ -47,30 +50,20 @@ class StreamPlanner(Generic[P, OffsetT, R]):
     """Plans a stream: its start, the ends of micro-batches, and their ranges.
 
     Args:
-        cluster: Has the topics.
-        limits: How large micro-batches are.
-        discovery_interval_s: How often to look for new topic partitions, in seconds.
-        fail_on_data_loss: Whether it is an error that a topic partition is gone.
-        age_interval_s: How often to look, only for the progress, how old the first
-            unread entries are, in seconds; None for never.
+        cluster: What the query has in the messaging system.
+        topics: Its topic partitions.
+        ends: How far its micro-batches go.
     """
 
     def __init__(
         self,
         cluster: Cluster[P, OffsetT, R],
-        limits: StreamLimits,
-        *,
-        discovery_interval_s: float,
-        fail_on_data_loss: bool,
-        age_interval_s: float | None = None,
+        topics: TopicSet[P],
+        ends: BatchEnds[P],
     ) -> None:
         self._cluster = cluster
-        self._topics = TopicSet(
-            cluster,
-            discovery_interval_s=discovery_interval_s,
-            fail_on_data_loss=fail_on_data_loss,
-        )
-        self._ends = BatchEnds(cluster, limits, age_interval_s)
+        self._topics = topics
+        self._ends = ends
         self._rest = IdleRest()
         self._initial: OffsetT | None = None
         # The last start and end: Spark hands each back several times, as equal JSON.
@@ -232,7 +225,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             TopicsError: The cluster does not answer, or refuses.
         """
         leaving = self._topics.leaving(end)
-        earliest = self._cluster.earliest
+        earliest = self._topics.earliest
         spans = batch_spans(start, end, earliest)
         if self._cluster.recorded(end):
             has_rows = {span.topic_partition for span in spans}
@@ -296,11 +289,11 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         self._is_told = True
         places = [
             f"{name} after "
-            + ("the beginning" if read == self._cluster.earliest else str(read))
+            + ("the beginning" if read == self._topics.earliest else str(read))
             for name, read in start.last_read.items()
         ]
         note = self.note(start)
-        self._cluster.system.logger("spark").info(
+        self._topics.system.logger("spark").info(
             "stream: %s with %s: %s%s",
             "begins" if start.is_start_of_query else "goes on",
             counted(len(places), "topic partition"),
