@@ -156,26 +156,13 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
         self._cluster.segments.drained = end.drained
         return super().ranges(start, end)
 
-    def _waiting(
-        self,
-        start: StreamOffset[LastRead],
-        statuses: Mapping[str, PartitionStatus[LastRead]],
-    ) -> Collection[str]:
-        self._cluster.check_unseen(start)
-        return self._cluster.segments.waiting(statuses)
-
-    def _named(
-        self, statuses: Mapping[str, PartitionStatus[LastRead]]
-    ) -> Collection[str]:
-        # Of segments that came and went, offsets tell those which the query has seen.
-        return [name for name in statuses if is_segment(name)]
-
     def _note_ends(
         self,
         start: StreamOffset[LastRead],
         last_read: Mapping[str, LastRead],
         statuses: Mapping[str, PartitionStatus[LastRead]],
     ) -> bool:
+        self._cluster.check_unseen(start)
         self._cluster.drain(last_read, statuses)
         # Also a segment that the broker has deleted: after a restart nothing would tell
         # that the query had read all of it.
@@ -454,7 +441,15 @@ class PulsarCluster:
                     {n: status for n, status in statuses.items() if n not in over},
                     consumers.waiting,
                 )
-            yield statuses
+            later = self.segments.waiting(n for n in statuses if statuses[n])
+            yield {
+                # Of segments that came and went, offsets tell those that were seen.
+                name: status
+                and replace(
+                    status, comes_later=name in later, is_named=is_segment(name)
+                )
+                for name, status in statuses.items()
+            }
         except PulsarSparkError:
             consumers.take_back()
             raise

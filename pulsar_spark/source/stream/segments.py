@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_spark.topics import TopicName
 
@@ -85,19 +85,20 @@ class Segments:
         seen_s = max((self._sealed_since[name] for name in names), default=0.0)
         time.sleep(max(0.0, seen_s + self._settling_s - time.monotonic()))
 
-    def waiting(self, statuses: Mapping[str, Any]) -> set[str]:
+    def waiting(self, read: Iterable[str]) -> set[str]:
         """Return the segments that come only after others are drained.
 
         Args:
-            statuses: By the names of all that the query reads now.
+            read: The names of all that the query reads now.
         """
         waiting: set[str] = set()
         if not self._in_order:
             return waiting
+        names = frozenset(read)
         for layout in self.layouts:
             for segment in layout.segments:  # parents come before their children
                 parents = {layout.names.get(number, "") for number in segment.parents}
-                undrained = (parents & statuses.keys()) - self.drained
+                undrained = (parents & names) - self.drained
                 if undrained or parents & waiting:
                     waiting.add(segment.name)
         return waiting

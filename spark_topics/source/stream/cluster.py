@@ -38,10 +38,15 @@ class PartitionStatus(Generic[P]):
     Attributes:
         after: Reading goes on after this position.
         last: The last message that can be read now, None where there is none.
+        comes_later: Whether its rows come in a later micro-batch.
+        is_named: Whether offsets name it before any of its rows is read. From then on a
+            deletion is a loss.
     """
 
     after: P
     last: P | None
+    comes_later: bool = False
+    is_named: bool = False
 
     @property
     def unread(self) -> Unread[P] | None:

@@ -32,7 +32,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from spark_topics.source.stream.batch_ends import BatchEnds
@@ -137,12 +137,10 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         if is_committed and start != self._initial:
             self._cluster.recorded(start)
         statuses = self._topics.visit(self._topics.begins(start))
-        waiting = self._waiting(start, statuses)
-        named = {*waiting, *self._named(statuses)}
         news = {
             name: unread
             for name, status in statuses.items()
-            if (unread := status.unread) is not None and name not in waiting
+            if (unread := status.unread) is not None and not status.comes_later
         }
         ends = self._ends.decide(
             news, unlimited=unlimited, may_wait=not self._topics.is_fixed
@@ -152,10 +150,10 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             for name, status in statuses.items()
         }
         last_read = {}
-        for name in statuses:
+        for name, status in statuses.items():
             position = ends[name] if name in ends else start.position(name)
-            if position is None and name in named:
-                position = statuses[name].after
+            if position is None and status.is_named:
+                position = status.after
             if position is not None:
                 last_read[name] = position
         is_news = self._note_ends(start, last_read, statuses)
@@ -169,31 +167,12 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             start_after = {
                 n: read_to for n, read_to in start.last_read.items() if n in last_read
             }
-        for name in {*ends, *named} & last_read.keys():
-            if statuses[name].after != start.last_read.get(name):
-                start_after[name] = statuses[name].after
+        for name in last_read:
+            status = statuses[name]
+            is_begun = name in ends or status.is_named
+            if is_begun and status.after != start.last_read.get(name):
+                start_after[name] = status.after
         return self._cluster.next_offset(start, last_read, start_after, kept)
-
-    def _waiting(
-        self, start: OffsetT, statuses: Mapping[str, PartitionStatus[P]]
-    ) -> Collection[str]:
-        """Return topic partitions whose rows come in a later micro-batch.
-
-        Args:
-            start: The end of the last micro-batch.
-            statuses: What there is to read, of all topic partitions.
-        """
-        return ()
-
-    def _named(self, statuses: Mapping[str, PartitionStatus[P]]) -> Collection[str]:
-        """Return topic partitions that offsets name before any of their rows is read.
-
-        From then on a deletion is a loss. Those whose rows wait are named as well.
-
-        Args:
-            statuses: What there is to read, of all topic partitions.
-        """
-        return ()
 
     def _note_ends(
         self,
