@@ -74,6 +74,13 @@ class LastRead:
             return EARLIEST
         return message_after(self.message_id)
 
+    def has_read(self, last: MessageId) -> bool:
+        """Return whether nothing up to a message, inclusive, is left to read."""
+        if last.position != self.position:
+            return last.position < self.position
+        # A message outside of a batch was read, whatever batch index was named.
+        return self.batch_index < 0 or last.batch_index <= self.batch_index
+
     def __lt__(self, other: LastRead) -> bool:
         return self._order() < other._order()
 
