@@ -87,9 +87,15 @@ class BatchEnds(Generic[P]):
         self._ages_ms = {name: self._ages_ms.get(name) for name in news}
         if unlimited or not self._is_limited:
             self._look_for_ages(news)
-            return self._ends(news, dict.fromkeys(news), {})
-        if not news:
-            return {}
+            shares = {name: Share(unread, None) for name, unread in news.items()}
+        else:
+            shares = self._within_limits(news, may_wait=may_wait) if news else {}
+        return self._entries.ends(shares)
+
+    def _within_limits(
+        self, news: Mapping[str, Unread[P]], *, may_wait: bool
+    ) -> dict[str, Share[P]]:
+        """Return what the limits admit; nothing while it waits for more rows."""
         waiting = self._entries.backlog(news)
         ahead = self._entries.peek(news, self._observe)
         self._note_ages(ahead)
@@ -104,13 +110,14 @@ class BatchEnds(Generic[P]):
         self.backlogs = {name: waiting[name].entries for name in news}
         if may_wait and self._is_too_little(lanes):
             return {}
-        entries: dict[str, int | None] = {}
+        shares = {}
         for name, count in self._admission.admit(lanes).items():
             if count:
                 takes_all = count >= waiting[name].entries and waiting[name].is_all
-                entries[name] = None if takes_all else count
+                entries = None if takes_all else count
+                shares[name] = Share(news[name], entries, ahead.get(name, ()))
                 self.backlogs[name] -= count
-        return self._ends(news, entries, ahead)
+        return shares
 
     def bytes_of(self, name: str, entries: int) -> int | None:
         """Return the estimated stored bytes of a topic partition's entries.
@@ -147,19 +154,6 @@ class BatchEnds(Generic[P]):
             if entries and (published_ms := entries[0].published_ms) is not None:
                 # The clock of who published may be ahead of ours.
                 self._ages_ms[name] = max(0, round(now_ms - published_ms))
-
-    def _ends(
-        self,
-        news: Mapping[str, Unread[P]],
-        entries: Mapping[str, int | None],
-        ahead: Mapping[str, Sequence[NextEntry[P]]],
-    ) -> dict[str, P]:
-        return self._entries.ends(
-            {
-                name: Share(news[name], count, ahead.get(name, ()))
-                for name, count in entries.items()
-            }
-        )
 
     def _is_too_little(self, lanes: Mapping[str, Backlog]) -> bool:
         """Return whether to wait for more rows."""

@@ -136,7 +136,8 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         kept = self._topics.kept(start)
         if is_committed and start != self._initial:
             self._cluster.recorded(start)
-        statuses = self._topics.visit(self._topics.begins(start))
+        begins = self._topics.begins(start)
+        statuses = self._topics.visit(begins)
         news = {
             name: unread
             for name, status in statuses.items()
