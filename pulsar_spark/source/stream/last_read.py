@@ -76,10 +76,8 @@ class LastRead:
 
     def has_read(self, last: MessageId) -> bool:
         """Return whether nothing up to a message, inclusive, is left to read."""
-        if last.position != self.position:
-            return last.position < self.position
         # A message outside of a batch was read, whatever batch index was named.
-        return self.batch_index < 0 or last.batch_index <= self.batch_index
+        return self._order() >= (last.ledger_id, last.entry_id, last.batch_index)
 
     def __lt__(self, other: LastRead) -> bool:
         return self._order() < other._order()
