@@ -16,8 +16,9 @@ Nothing here knows a messaging system. A package for one is on this one, next to
 5. A batch read: a ``source.source.Source`` whose plan is ranges, cut by
    ``source.parts`` and put together by ``source.grouping``, and whose tasks are turns
    of ``source.turns``.
-6. A stream: a ``source.stream.cluster.Cluster``, whose positions have an order and a
-   text (``source.stream.position``), and a class of offsets, a subclass of
+6. A stream: ``Topics``, ``Entries`` and ``Cluster`` of ``source.stream.cluster``, in
+   one class or several, whose positions have an order and a text
+   (``source.stream.position``), and a class of offsets, a subclass of
    ``source.stream.checkpoint.StreamOffset``. It gets discovery, limits,
    ``availableNow``, checkpoints, progress and reports of data loss.
 7. Writes: a ``sink.write.BatchWrite`` and a ``StreamWrite``.

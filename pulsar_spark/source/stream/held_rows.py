@@ -51,7 +51,7 @@ class HeldRows:
 
     def look(
         self,
-        statuses: Mapping[str, PartitionStatus[LastRead] | None],
+        statuses: Mapping[str, PartitionStatus[LastRead]],
         waiting: Callable[[Sequence[str]], Mapping[str, int]],
     ) -> None:
         """Ask about topics without news for a while; warn once if rows are held back.
@@ -103,7 +103,7 @@ class HeldRows:
         return {name for name in latest if name not in stored or passed.get(name)}
 
     def _due(
-        self, statuses: Mapping[str, PartitionStatus[LastRead] | None]
+        self, statuses: Mapping[str, PartitionStatus[LastRead]]
     ) -> dict[str, MessageId]:
         """Return the query's position in each topic that is due for a question."""
         for name in self._quiet.keys() - statuses.keys():
@@ -112,7 +112,7 @@ class HeldRows:
         quiet_s = self._pool.options.patience.quiet_s
         now_s = time.monotonic()
         for name, status in statuses.items():
-            if status is None or status.unread is not None:
+            if status.unread is not None:
                 self._forget(name)
                 continue
             after, next_s = self._quiet.get(name, (None, 0.0))

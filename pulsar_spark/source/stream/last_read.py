@@ -74,6 +74,11 @@ class LastRead:
             return EARLIEST
         return message_after(self.message_id)
 
+    def has_read(self, last: MessageId) -> bool:
+        """Return whether nothing up to a message, inclusive, is left to read."""
+        # A message outside of a batch was read, whatever batch index was named.
+        return self._order() >= (last.ledger_id, last.entry_id, last.batch_index)
+
     def __lt__(self, other: LastRead) -> bool:
         return self._order() < other._order()
 

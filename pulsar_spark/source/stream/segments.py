@@ -9,18 +9,26 @@ see ``wire.layout``:
 - A sealed segment that was read to its end is *drained*. The checkpoint says so, and
   from then on it is no loss when the broker deletes the segment.
 - A segment that came and went between two looks is a loss. Ids without a gap tell.
+
+A broker deletes no segment in which a registered subscription has a backlog, and what
+is acknowledged was read. A segment that goes while a registration lasts is no loss.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pulsar_spark.errors import DataLossError
 from pulsar_spark.topics import TopicName
 
 if TYPE_CHECKING:
+    from pulsar_spark.client.registrations import Registrations
     from pulsar_spark.wire.layout import Layout
+
+logger = logging.getLogger("pulsar_spark.source")
 
 
 class Segments:
@@ -31,18 +39,29 @@ class Segments:
             looks topics up keeps them up to date.
         in_order: Whether rows of a key are read in their order.
         settling_s: How long a broker may take to know all entries of a sealed segment.
+        fail_on_data_loss: Whether a loss is an error or a warning.
 
     Attributes:
         drained: Full names of segments that were read to their end.
     """
 
     def __init__(
-        self, layouts: Mapping[str, Layout], *, in_order: bool, settling_s: float
+        self,
+        layouts: Mapping[str, Layout],
+        *,
+        in_order: bool,
+        settling_s: float,
+        fail_on_data_loss: bool = True,
     ) -> None:
+        self._fail_on_data_loss = fail_on_data_loss
         self._layouts = layouts
         self._in_order = in_order
         self._settling_s = settling_s
         self.drained: frozenset[str] = frozenset()
+        self._registrations: Registrations | None = None
+        # The registration that has protected each segment, or all of a topic, from the
+        # last visit on.
+        self._protected: dict[str, int | None] = {}
         self._sealed_since: dict[str, float] = {}
 
     @property
@@ -66,6 +85,37 @@ class Segments:
         """Return whether nothing is left to ask about: drained, and deleted."""
         return name in self.drained and self.is_absent(name)
 
+    def protect(self, registrations: Registrations | None) -> None:
+        """Register the query's subscription at each topic, where there is one.
+
+        Raises:
+            PulsarSparkError: The cluster refuses for good.
+        """
+        self._registrations = registrations
+        if registrations is not None:
+            registrations.add(self.layouts)
+
+    def note_visit(self, names: Iterable[str]) -> None:
+        """Remember which registrations last while the query visits its consumers."""
+        self._protected.update({name: self._registration(name) for name in names})
+
+    def may_be_gone(self, name: str) -> bool:
+        """Return whether a segment may be deleted without loss."""
+        if self.is_absent(name) and self._is_protected(name):
+            self.drained |= {name}
+        return name in self.drained
+
+    def _is_protected(self, name: str) -> bool:
+        """Return whether a registration has lasted since the last visit."""
+        registration = self._registration(name)
+        return registration is not None and registration == self._protected.get(name)
+
+    def _registration(self, name: str) -> int | None:
+        layout = self.layout_of(name)
+        if layout is None or self._registrations is None:
+            return None
+        return self._registrations.current(layout.topic)
+
     def ending(self, names: Iterable[str]) -> list[str]:
         """Return the segments that get no more rows, and are not drained yet."""
         now_s = time.monotonic()
@@ -85,22 +135,54 @@ class Segments:
         seen_s = max((self._sealed_since[name] for name in names), default=0.0)
         time.sleep(max(0.0, seen_s + self._settling_s - time.monotonic()))
 
-    def waiting(self, statuses: Mapping[str, Any]) -> set[str]:
+    def waiting(self, read: Iterable[str]) -> set[str]:
         """Return the segments that come only after others are drained.
 
         Args:
-            statuses: By the names of all that the query reads now.
+            read: The names of all that the query reads now.
         """
         waiting: set[str] = set()
         if not self._in_order:
             return waiting
+        names = frozenset(read)
         for layout in self.layouts:
             for segment in layout.segments:  # parents come before their children
                 parents = {layout.names.get(number, "") for number in segment.parents}
-                undrained = (parents & statuses.keys()) - self.drained
+                undrained = (parents & names) - self.drained
                 if undrained or parents & waiting:
                     waiting.add(segment.name)
         return waiting
+
+    def check_unseen(self, read: Iterable[str]) -> None:
+        """Report segments that were deleted before the query has seen them.
+
+        Args:
+            read: All that the query has seen, by full name.
+
+        Raises:
+            DataLossError: There are some, and that is an error.
+        """
+        unseen = {
+            topic: ids
+            for topic, ids in self.unseen(read).items()
+            if not self._is_protected(topic)
+        }
+        self.note_visit(layout.topic for layout in self.layouts)
+        for topic, ids in unseen.items():
+            message = (
+                f"{topic} had the segments {', '.join(map(str, ids))}, which were "
+                "deleted before the query has read any of them. The subscription of a "
+                "running query keeps the broker from that (`ackOnCommit`); while the "
+                "query is stopped, only retention does."
+            )
+            if self._fail_on_data_loss:
+                raise DataLossError(
+                    f"{message} Set `failOnDataLoss` to false to go on without them.",
+                    topic_partition=topic,
+                    wanted=str(ids[0]),
+                    available="",
+                )
+            logger.warning("[PULSAR_DATA_LOSS] %s Going on without them.", message)
 
     def unseen(self, read: Iterable[str]) -> dict[str, list[int]]:
         """Return the ids of segments that were deleted before the query has seen them.

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -108,9 +108,6 @@ class Subscription:
             protects nothing, and has no properties, but is otherwise as good.
         is_new: Whether the name cannot have been used before.
         must_exist: Whether a missing subscription is an error.
-        may_lack_ledgers: Returns whether a topic partition may be empty, where a
-            durable subscription must not begin at the beginning: see
-            ``wire.refusals.lacks_ledgers``.
         patience_s: Longest time without any answer from the cluster.
         guard: Says how far may be acknowledged; None for all that was read. Only
             durable ones ask it.
@@ -123,7 +120,6 @@ class Subscription:
         *,
         is_new: bool,
         must_exist: bool = False,
-        may_lack_ledgers: Callable[[str], bool] = lambda _: False,
         patience_s: float,
         guard: ChunkGuard | None = None,
     ) -> None:
@@ -133,7 +129,7 @@ class Subscription:
         self._durable = how.durable
         self._is_new = is_new
         self._must_exist = must_exist
-        self._may_lack_ledgers = may_lack_ledgers
+        self._may_lack_ledgers: Collection[str] = ()  # as the last visit said
         self._without_ledgers: set[str] = set()
         self._patience_s = patience_s
         self._guard = guard
@@ -156,7 +152,9 @@ class Subscription:
     def _make(self, topic: str, connection: Connection) -> _Member:
         return _Member(topic, connection, self._arrived)
 
-    def visit(self, read: Mapping[str, LastRead]) -> dict[str, CursorStatus | None]:
+    def visit(
+        self, read: Mapping[str, LastRead], may_lack_ledgers: Collection[str] = ()
+    ) -> dict[str, CursorStatus | None]:
         """Acknowledge what was read and return how far there is to go.
 
         Consumers that are missing, because they are new or were lost, are made first.
@@ -166,6 +164,8 @@ class Subscription:
 
         Args:
             read: The last position read of each topic partition.
+            may_lack_ledgers: Those that may be empty, where a durable subscription must
+                not begin at the beginning: see ``wire.refusals.lacks_ledgers``.
 
         Returns:
             For each topic partition, its status; None for a deleted topic partition.
@@ -177,6 +177,7 @@ class Subscription:
         """
         retry = self._pool.patience(self._patience_s)
         self._migrated.clear()
+        self._may_lack_ledgers = may_lack_ledgers
         statuses = ask_all(read, lambda topics: self._round(topics, read), retry)
         # What is left here can still be read; what comes next is on another cluster.
         if self._migrated and all(_is_done(statuses[t], read[t]) for t in read):
@@ -229,27 +230,21 @@ class Subscription:
             return self._look(self._group, at_once, on_seen, 1)
         return {
             **self._look(self._group, at_once, on_seen),
-            **self._look_ahead(held, on_seen),
+            **self.look_from(held, on_seen),
         }
 
     def look_from(
-        self, read: Mapping[str, LastRead]
+        self,
+        read: Mapping[str, LastRead],
+        on_seen: Callable[[str, EntrySize], None] = lambda _topic, _size: None,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
-        """Return the next few entries after positions that the query has yet to reach.
+        """Return the next few entries after positions ahead of the acknowledgement.
+
+        The subscription would first send all entries in between, however many.
 
         Args:
             read: Such a position of each topic partition.
-        """
-        return self._look_ahead(read, lambda _topic, _size: None)
-
-    def _look_ahead(
-        self,
-        read: Mapping[str, LastRead],
-        on_seen: Callable[[str, EntrySize], None],
-    ) -> dict[str, tuple[PeekedEntry, ...]]:
-        """Return the next entries where the query is ahead of its acknowledgement.
-
-        The subscription would first send all entries in between, however many.
+            on_seen: As for `look`.
         """
         if not read or self._guard is None:
             return {}
@@ -437,7 +432,7 @@ class Subscription:
             for topic in topics
             if not self._is_new
             or topic in self._created
-            or self._may_lack_ledgers(topic)
+            or topic in self._may_lack_ledgers
         ]
         absent = self._find_absent(doubtful)
         made = {*topics} - {*doubtful} | {*absent}
@@ -646,12 +641,7 @@ class Subscription:
 
 def _is_done(status: CursorStatus | None, read: LastRead) -> bool:
     """Return whether nothing is left to read."""
-    if status is None or status.last is None:
-        return True
-    last = status.last
-    if last.position != read.position:
-        return last.position < read.position
-    return read.batch_index < 0 or last.batch_index <= read.batch_index
+    return status is None or status.last is None or read.has_read(status.last)
 
 
 class _Member(TopicConsumer):

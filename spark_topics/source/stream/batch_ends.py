@@ -6,15 +6,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Generic
 
 from spark_topics.source.stream.admission import Admission, Backlog, EntrySize
-from spark_topics.source.stream.cluster import (
-    Cluster,
-    NextEntry,
-    Share,
-    Unread,
-)
+from spark_topics.source.stream.cluster import Entries, NextEntry, Share, Unread
 from spark_topics.source.stream.position import P
 
 
@@ -39,7 +34,7 @@ class BatchEnds(Generic[P]):
     """Divides the limits of each micro-batch among topic partitions.
 
     Args:
-        cluster: Has the topic partitions.
+        entries: What is to be read.
         limits: How large micro-batches are.
         age_interval_s: How often to look at the next entries where no limit asks for
             it, to tell how old they are, in seconds; None for never, and for no ages.
@@ -51,7 +46,7 @@ class BatchEnds(Generic[P]):
 
     def __init__(
         self,
-        cluster: Cluster[P, Any, object],
+        entries: Entries[P],
         limits: StreamLimits,
         age_interval_s: float | None = None,
     ) -> None:
@@ -59,7 +54,7 @@ class BatchEnds(Generic[P]):
         self._ages_ms: dict[str, int | None] = {}  # of topic partitions with news
         self._age_interval_s = age_interval_s
         self._next_look_s = 0.0
-        self._cluster = cluster
+        self._entries = entries
         self._limits = limits
         self._is_limited = limits != StreamLimits(max_delay_s=limits.max_delay_s)
         self._admission = Admission(
@@ -92,15 +87,21 @@ class BatchEnds(Generic[P]):
         self._ages_ms = {name: self._ages_ms.get(name) for name in news}
         if unlimited or not self._is_limited:
             self._look_for_ages(news)
-            return self._ends(news, dict.fromkeys(news), {})
-        if not news:
-            return {}
-        waiting = self._cluster.backlog(news)
-        ahead = self._cluster.peek(news, self._observe)
+            shares = {name: Share(unread, None) for name, unread in news.items()}
+        else:
+            shares = self._within_limits(news, may_wait=may_wait) if news else {}
+        return self._entries.ends(shares)
+
+    def _within_limits(
+        self, news: Mapping[str, Unread[P]], *, may_wait: bool
+    ) -> dict[str, Share[P]]:
+        """Return what the limits admit; nothing while it waits for more rows."""
+        waiting = self._entries.backlog(news)
+        ahead = self._entries.peek(news, self._observe)
         self._note_ages(ahead)
         lanes = {
             name: Backlog(
-                self._cluster.topic_of(name),
+                self._entries.topic_of(name),
                 waiting[name].entries,
                 tuple(entry.size for entry in ahead.get(name, ())),
             )
@@ -109,13 +110,14 @@ class BatchEnds(Generic[P]):
         self.backlogs = {name: waiting[name].entries for name in news}
         if may_wait and self._is_too_little(lanes):
             return {}
-        entries: dict[str, int | None] = {}
+        shares = {}
         for name, count in self._admission.admit(lanes).items():
             if count:
                 takes_all = count >= waiting[name].entries and waiting[name].is_all
-                entries[name] = None if takes_all else count
+                entries = None if takes_all else count
+                shares[name] = Share(news[name], entries, ahead.get(name, ()))
                 self.backlogs[name] -= count
-        return self._ends(news, entries, ahead)
+        return shares
 
     def bytes_of(self, name: str, entries: int) -> int | None:
         """Return the estimated stored bytes of a topic partition's entries.
@@ -125,7 +127,7 @@ class BatchEnds(Generic[P]):
         """
         if not entries:
             return 0
-        average = self._admission.entry_bytes(self._cluster.topic_of(name))
+        average = self._admission.entry_bytes(self._entries.topic_of(name))
         return None if average is None else round(entries * average)
 
     def age_ms(self, name: str) -> int | None:
@@ -141,7 +143,7 @@ class BatchEnds(Generic[P]):
         began_s = time.monotonic()
         if self._age_interval_s is None or not news or began_s < self._next_look_s:
             return
-        self._note_ages(self._cluster.peek(news, self._observe, is_one_enough=True))
+        self._note_ages(self._entries.peek(news, self._observe, is_one_enough=True))
         now_s = time.monotonic()
         # A broker that sends nothing is waited for: a twentieth of the time, at most.
         self._next_look_s = now_s + max(self._age_interval_s, 20 * (now_s - began_s))
@@ -153,19 +155,6 @@ class BatchEnds(Generic[P]):
                 # The clock of who published may be ahead of ours.
                 self._ages_ms[name] = max(0, round(now_ms - published_ms))
 
-    def _ends(
-        self,
-        news: Mapping[str, Unread[P]],
-        entries: Mapping[str, int | None],
-        ahead: Mapping[str, Sequence[NextEntry[P]]],
-    ) -> dict[str, P]:
-        return self._cluster.ends(
-            {
-                name: Share(news[name], count, ahead.get(name, ()))
-                for name, count in entries.items()
-            }
-        )
-
     def _is_too_little(self, lanes: Mapping[str, Backlog]) -> bool:
         """Return whether to wait for more rows."""
         minimum = self._limits.min_rows
@@ -176,4 +165,4 @@ class BatchEnds(Generic[P]):
         return self._admission.rows(lanes) < minimum
 
     def _observe(self, name: str, size: EntrySize) -> None:
-        self._admission.observe(self._cluster.topic_of(name), size)
+        self._admission.observe(self._entries.topic_of(name), size)

@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the planning of a stream asks of a messaging system.
 
-The planner knows topic partitions by name and positions by their order, and nothing
-else of the system that has them. An implementation of ``Cluster`` gets streams with
-discovery, limits, ``availableNow``, checkpoints and reports of data loss. An example
-is ``tests/spark_topics/source/stream/number_cluster.py``, whose positions are numbers.
+The planner knows topic partitions by name, whatever the name is, and positions by their
+order, and nothing else of the system that has them. Three parts are asked::
+
+    Topics      which topic partitions there are, and where each begins and ends
+    Entries     how far a micro-batch goes in each
+    Cluster     what the checkpoint keeps, what tasks read, and the query's end
+
+Whoever implements them gets streams with discovery, limits, ``availableNow``,
+checkpoints and reports of data loss. One class may be all three, as in
+``tests/spark_topics/source/stream/number_cluster.py``, whose positions are numbers.
+Every method that asks raises a TopicsError where the system does not answer, or
+refuses.
 """
 
 from __future__ import annotations
@@ -30,10 +38,15 @@ class PartitionStatus(Generic[P]):
     Attributes:
         after: Reading goes on after this position.
         last: The last message that can be read now, None where there is none.
+        comes_later: Whether its rows come in a later micro-batch.
+        is_named: Whether offsets name it before any of its rows is read. From then on a
+            deletion is a loss.
     """
 
     after: P
     last: P | None
+    comes_later: bool = False
+    is_named: bool = False
 
     @property
     def unread(self) -> Unread[P] | None:
@@ -99,12 +112,8 @@ class Share(Generic[P]):
     ahead: Sequence[NextEntry[P]] = ()
 
 
-class Cluster(Protocol[P, OffsetT, R_co]):
-    """A messaging system, seen by the driver of a streaming query.
-
-    Topic partitions have names, whatever these are. Every method that asks raises a
-    TopicsError where the system does not answer, or refuses.
-    """
+class Topics(Protocol[P]):
+    """The topic partitions of a streaming query, and where they begin and end."""
 
     @property
     def system(self) -> System:
@@ -114,7 +123,74 @@ class Cluster(Protocol[P, OffsetT, R_co]):
     def earliest(self) -> P:
         """Return the position before everything."""
 
-    # -- offsets -----------------------------------------------------------------------
+    def partitions(self, *, wait: bool = False) -> list[str]:
+        """Return the topic partitions to read that exist now.
+
+        Args:
+            wait: Whether to wait for those that do not exist, where options say so.
+        """
+
+    def is_wanted(self, name: str) -> bool:
+        """Return whether the options, which may have changed, name the partition.
+
+        Args:
+            name: Of a topic partition that the query has read, now or in another run.
+        """
+
+    def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[P]]:
+        """Return the first and last positions; deleted partitions are left out."""
+
+    def visit(
+        self, begins: Mapping[str, P]
+    ) -> AbstractContextManager[Mapping[str, PartitionStatus[P] | None]]:
+        """Acknowledge what was read and see what there is to read.
+
+        If the block that follows fails, what the visit has begun to keep for the query
+        is released: it would look as if it had been kept all the time.
+
+        Args:
+            begins: The position that each topic partition was read up to.
+
+        Returns:
+            The status of each, None if it is gone. Where rows are gone, or never
+            existed, reading goes on elsewhere than asked for.
+
+        Raises:
+            DataLossError: Rows are gone, and ``failOnDataLoss`` is set.
+        """
+
+
+class Entries(Protocol[P]):
+    """The entries that a streaming query has yet to read."""
+
+    def topic_of(self, name: str) -> str:
+        """Return the topic of a partition; entries of a topic have similar sizes."""
+
+    def backlog(self, news: Mapping[str, Unread[P]]) -> dict[str, Waiting]:
+        """Return how many entries wait in each topic partition."""
+
+    def peek(
+        self,
+        news: Mapping[str, Unread[P]],
+        on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
+    ) -> dict[str, Sequence[NextEntry[P]]]:
+        """Return the next entries of some topic partitions, where that costs little.
+
+        Args:
+            news: What there is to read in each.
+            on_seen: Called with each entry that was not seen before: the name of its
+                topic partition, and its size.
+            is_one_enough: Whether the very next entry of each is all that is wanted.
+        """
+
+    def ends(self, shares: Mapping[str, Share[P]]) -> dict[str, P]:
+        """Return the end of each share, at most the share's last message."""
+
+
+class Cluster(Protocol[P, OffsetT, R_co]):
+    """What a streaming query has in a messaging system, from its start to its end."""
 
     def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return values of topic partitions as JSON: by topic, then by partition."""
@@ -153,8 +229,6 @@ class Cluster(Protocol[P, OffsetT, R_co]):
             the query has yet to read is kept for it.
         """
 
-    # -- topic partitions --------------------------------------------------------------
-
     def starts(self) -> dict[str, P]:
         """Return the positions after which a new query starts, by the options.
 
@@ -164,73 +238,8 @@ class Cluster(Protocol[P, OffsetT, R_co]):
             DataLossError: A start is no longer there, and ``failOnDataLoss`` is set.
         """
 
-    def partitions(self, *, wait: bool = False) -> list[str]:
-        """Return the topic partitions to read that exist now.
-
-        Args:
-            wait: Whether to wait for those that do not exist, where options say so.
-        """
-
-    def is_wanted(self, name: str) -> bool:
-        """Return whether the options, which may have changed, name the partition.
-
-        Args:
-            name: Of a topic partition that the query has read, now or in another run.
-        """
-
-    def topic_of(self, name: str) -> str:
-        """Return the topic of a partition; entries of a topic have similar sizes."""
-
-    def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[P]]:
-        """Return the first and last positions; deleted partitions are left out."""
-
-    def visit(
-        self, begins: Mapping[str, P]
-    ) -> AbstractContextManager[Mapping[str, PartitionStatus[P] | None]]:
-        """Acknowledge what was read and see what there is to read.
-
-        If the block that follows fails, what the visit has begun to keep for the query
-        is released: it would look as if it had been kept all the time.
-
-        Args:
-            begins: The position that each topic partition was read up to.
-
-        Returns:
-            The status of each, None if it is gone. Where rows are gone, or never
-            existed, reading goes on elsewhere than asked for.
-
-        Raises:
-            DataLossError: Rows are gone, and ``failOnDataLoss`` is set.
-        """
-
-    # -- how far a micro-batch goes ----------------------------------------------------
-
-    def backlog(self, news: Mapping[str, Unread[P]]) -> dict[str, Waiting]:
-        """Return how many entries wait in each topic partition."""
-
-    def peek(
-        self,
-        news: Mapping[str, Unread[P]],
-        on_seen: Callable[[str, EntrySize], None],
-        *,
-        is_one_enough: bool = False,
-    ) -> dict[str, Sequence[NextEntry[P]]]:
-        """Return the next entries of some topic partitions, where that costs little.
-
-        Args:
-            news: What there is to read in each.
-            on_seen: Called with each entry that was not seen before: the name of its
-                topic partition, and its size.
-            is_one_enough: Whether the very next entry of each is all that is wanted.
-        """
-
-    def ends(self, shares: Mapping[str, Share[P]]) -> dict[str, P]:
-        """Return the end of each share, at most the share's last message."""
-
     def ranges(self, spans: Sequence[Span[P]]) -> Sequence[R_co]:
         """Return the ranges of a micro-batch's tasks; each call gives equal rows."""
-
-    # -- the end -----------------------------------------------------------------------
 
     def acknowledge(self, read: Mapping[str, P]) -> None:
         """Acknowledge what Spark has committed, where that can be done at once."""

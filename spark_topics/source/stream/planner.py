@@ -3,20 +3,23 @@
 
 The life of a micro-batch, from what Spark asks to what the cluster is asked::
 
-    Spark               StreamPlanner                        Cluster
+    Spark               StreamPlanner                        the messaging system
     ------------------------------------------------------------------------------
-    initialOffset       initial         a new query          starts
+    initialOffset       initial         a new query          Cluster  starts
     latestOffset(a)     latest(a)
                           IdleRest      was all quiet?
-                          TopicSet      new ones, old ones   partitions, edges
-                                        acknowledge a, see   visit
+                                        a is recorded        Cluster  recorded
+                          TopicSet      new ones, old ones   Topics   partitions, edges
+                                        acknowledge a, see   Topics   visit
                                         what is new
-                          BatchEnds     limits               backlog, peek, ends
-      writes b down     -> b
-    partitions(a, b)    ranges(a, b)    b is recorded        recorded, visit
-      tasks read                        what tasks read      ranges
+                          BatchEnds     limits               Entries  backlog, peek,
+                                                                      ends
+      writes b down     -> b            what else to keep    Cluster  next_offset
+    partitions(a, b)    ranges(a, b)    b is recorded        Cluster  recorded
+                                        keep what is unread  Topics   visit
+      tasks read                        what tasks read      Cluster  ranges
       commits b
-    commit(b)           commit(b)       at once, if it can   acknowledge
+    commit(b)           commit(b)       at once, if it can   Cluster  acknowledge
     latestOffset(b)     latest(b)       ...
 
 Spark keeps the truth, in its checkpoint: how far each micro-batch goes. What is
@@ -29,10 +32,10 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
+from spark_topics.source.stream.batch_ends import BatchEnds
 from spark_topics.source.stream.checkpoint import OffsetT, batch_spans
 from spark_topics.source.stream.cluster import Cluster, PartitionStatus
 from spark_topics.source.stream.idle_rest import IdleRest
@@ -47,30 +50,20 @@ class StreamPlanner(Generic[P, OffsetT, R]):
     """Plans a stream: its start, the ends of micro-batches, and their ranges.
 
     Args:
-        cluster: Has the topics.
-        limits: How large micro-batches are.
-        discovery_interval_s: How often to look for new topic partitions, in seconds.
-        fail_on_data_loss: Whether it is an error that a topic partition is gone.
-        age_interval_s: How often to look, only for the progress, how old the first
-            unread entries are, in seconds; None for never.
+        cluster: What the query has in the messaging system.
+        topics: Its topic partitions.
+        ends: How far its micro-batches go.
     """
 
     def __init__(
         self,
         cluster: Cluster[P, OffsetT, R],
-        limits: StreamLimits,
-        *,
-        discovery_interval_s: float,
-        fail_on_data_loss: bool,
-        age_interval_s: float | None = None,
+        topics: TopicSet[P],
+        ends: BatchEnds[P],
     ) -> None:
         self._cluster = cluster
-        self._topics = TopicSet(
-            cluster,
-            discovery_interval_s=discovery_interval_s,
-            fail_on_data_loss=fail_on_data_loss,
-        )
-        self._ends = BatchEnds(cluster, limits, age_interval_s)
+        self._topics = topics
+        self._ends = ends
         self._rest = IdleRest()
         self._initial: OffsetT | None = None
         # The last start and end: Spark hands each back several times, as equal JSON.
@@ -143,13 +136,12 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         kept = self._topics.kept(start)
         if is_committed and start != self._initial:
             self._cluster.recorded(start)
-        statuses = self._topics.visit(self._topics.begins(start))
-        waiting = self._waiting(start, statuses)
-        named = {*waiting, *self._named(statuses)}
+        begins = self._topics.begins(start)
+        statuses = self._topics.visit(begins)
         news = {
             name: unread
             for name, status in statuses.items()
-            if (unread := status.unread) is not None and name not in waiting
+            if (unread := status.unread) is not None and not status.comes_later
         }
         ends = self._ends.decide(
             news, unlimited=unlimited, may_wait=not self._topics.is_fixed
@@ -159,10 +151,10 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             for name, status in statuses.items()
         }
         last_read = {}
-        for name in statuses:
+        for name, status in statuses.items():
             position = ends[name] if name in ends else start.position(name)
-            if position is None and name in named:
-                position = statuses[name].after
+            if position is None and status.is_named:
+                position = status.after
             if position is not None:
                 last_read[name] = position
         is_news = self._note_ends(start, last_read, statuses)
@@ -176,31 +168,12 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             start_after = {
                 n: read_to for n, read_to in start.last_read.items() if n in last_read
             }
-        for name in {*ends, *named} & last_read.keys():
-            if statuses[name].after != start.last_read.get(name):
-                start_after[name] = statuses[name].after
+        for name in last_read:
+            status = statuses[name]
+            is_begun = name in ends or status.is_named
+            if is_begun and status.after != start.last_read.get(name):
+                start_after[name] = status.after
         return self._cluster.next_offset(start, last_read, start_after, kept)
-
-    def _waiting(
-        self, start: OffsetT, statuses: Mapping[str, PartitionStatus[P]]
-    ) -> Collection[str]:
-        """Return topic partitions whose rows come in a later micro-batch.
-
-        Args:
-            start: The end of the last micro-batch.
-            statuses: What there is to read, of all topic partitions.
-        """
-        return ()
-
-    def _named(self, statuses: Mapping[str, PartitionStatus[P]]) -> Collection[str]:
-        """Return topic partitions that offsets name before any of their rows is read.
-
-        From then on a deletion is a loss. Those whose rows wait are named as well.
-
-        Args:
-            statuses: What there is to read, of all topic partitions.
-        """
-        return ()
 
     def _note_ends(
         self,
@@ -232,7 +205,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             TopicsError: The cluster does not answer, or refuses.
         """
         leaving = self._topics.leaving(end)
-        earliest = self._cluster.earliest
+        earliest = self._topics.earliest
         spans = batch_spans(start, end, earliest)
         if self._cluster.recorded(end):
             has_rows = {span.topic_partition for span in spans}
@@ -296,11 +269,11 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         self._is_told = True
         places = [
             f"{name} after "
-            + ("the beginning" if read == self._cluster.earliest else str(read))
+            + ("the beginning" if read == self._topics.earliest else str(read))
             for name, read in start.last_read.items()
         ]
         note = self.note(start)
-        self._cluster.system.logger("spark").info(
+        self._topics.system.logger("spark").info(
             "stream: %s with %s: %s%s",
             "begins" if start.is_start_of_query else "goes on",
             counted(len(places), "topic partition"),

@@ -17,31 +17,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
-from spark_topics.source.stream.checkpoint import Offset, OffsetT
-from spark_topics.source.stream.cluster import Cluster, PartitionStatus
+from spark_topics.source.stream.checkpoint import Offset
+from spark_topics.source.stream.cluster import PartitionStatus, Topics
 from spark_topics.source.stream.position import P
 
 #: How many names an error gives in full.
 _NAMES = 5
 
 
-class TopicSet(Generic[P, OffsetT]):
+class TopicSet(Generic[P]):
     """Discovers new topic partitions, and drops deleted and leaving partitions.
 
     Args:
-        cluster: Has them.
+        topics: The messaging system's part.
         discovery_interval_s: How often to look for new ones, in seconds.
         fail_on_data_loss: Whether it is an error that one is gone, or leaves.
+
+    Attributes:
+        system: The messaging system.
+        earliest: The position before everything.
     """
 
     def __init__(
         self,
-        cluster: Cluster[P, OffsetT, object],
+        topics: Topics[P],
         *,
         discovery_interval_s: float,
         fail_on_data_loss: bool,
     ) -> None:
-        self._cluster = cluster
+        self.system = topics.system
+        self.earliest = topics.earliest
+        self._topics = topics
         self._interval_s = discovery_interval_s
         self._fail_on_data_loss = fail_on_data_loss
         self._names: list[str] = []
@@ -67,14 +73,14 @@ class TopicSet(Generic[P, OffsetT]):
             DataLossError: A topic partition went in the meantime, and that is an error.
             TopicsError: The cluster does not answer, or refuses.
         """
-        edges = self._edges(self._cluster.partitions(wait=True))
+        edges = self._edges(self._topics.partitions(wait=True))
         self._target = {name: status.last for name, status in edges.items()}
 
     def discover_soon(self) -> None:
         """Look for new topic partitions at the next plan, whatever the interval."""
         self._next_discovery_s = 0.0
 
-    def kept(self, start: OffsetT) -> dict[str, P]:
+    def kept(self, start: Offset[P]) -> dict[str, P]:
         """Return the position of each topic partition that the options do not name.
 
         Args:
@@ -86,10 +92,10 @@ class TopicSet(Generic[P, OffsetT]):
         """
         leaving = self.leaving(start)
         if leaving:
-            self._cluster.system.logger("source").warning(
+            self.system.logger("source").warning(
                 "[%s] %s Going on without them. The checkpoint keeps their positions: "
                 "reading goes on there when the options name them again.",
-                self._cluster.system.data_loss_error.condition,
+                self.system.data_loss_error.condition,
                 _left_message(leaving),
             )
         kept = {
@@ -97,7 +103,7 @@ class TopicSet(Generic[P, OffsetT]):
         }
         return kept | leaving
 
-    def leaving(self, offset: OffsetT) -> dict[str, P]:
+    def leaving(self, offset: Offset[P]) -> dict[str, P]:
         """Return positions of topic partitions that the options no longer name.
 
         Raises:
@@ -110,7 +116,7 @@ class TopicSet(Generic[P, OffsetT]):
         }
         if leaving and self._fail_on_data_loss:
             name = next(iter(leaving))
-            raise self._cluster.system.data_loss_error(
+            raise self.system.data_loss_error(
                 f"{_left_message(leaving)} Name them again, in the place that this "
                 "source has in the query: a union that lists its sources in another "
                 "order takes the checkpoint of each for the other. Set "
@@ -127,10 +133,10 @@ class TopicSet(Generic[P, OffsetT]):
     def _is_wanted(self, name: str) -> bool:
         is_wanted = self._wanted.get(name)
         if is_wanted is None:
-            is_wanted = self._wanted[name] = self._cluster.is_wanted(name)
+            is_wanted = self._wanted[name] = self._topics.is_wanted(name)
         return is_wanted
 
-    def begins(self, start: OffsetT) -> dict[str, P]:
+    def begins(self, start: Offset[P]) -> dict[str, P]:
         """Return the position after which each topic partition goes on.
 
         Args:
@@ -169,7 +175,7 @@ class TopicSet(Generic[P, OffsetT]):
             TopicsError: The cluster does not answer, or refuses.
         """
         statuses = {}
-        with self._cluster.visit(begins) as visited:
+        with self._topics.visit(begins) as visited:
             for name, status in visited.items():
                 if status is None:
                     self._drop(name, begins[name])
@@ -183,15 +189,15 @@ class TopicSet(Generic[P, OffsetT]):
         if self._target is not None:
             self._names = [name for name in self._target if name not in self._gone]
         elif time.monotonic() >= self._next_discovery_s:
-            self._names = self._cluster.partitions()
+            self._names = self._topics.partitions()
             self._next_discovery_s = time.monotonic() + self._interval_s
 
     def _edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[P]]:
         """Return first and last positions; drop partitions deleted since discovery."""
-        edges = self._cluster.edges(names)
+        edges = self._topics.edges(names)
         for name in names:
             if name not in edges:
-                self._drop(name, self._cluster.earliest)
+                self._drop(name, self.earliest)
         return edges
 
     def _begin(self, start: Offset[P], name: str) -> P:
@@ -222,10 +228,10 @@ class TopicSet(Generic[P, OffsetT]):
 
     def _drop(self, name: str, begin: P) -> None:
         """Go on without a topic partition that is gone, or raise."""
-        first_wanted, system = begin.next(), self._cluster.system
+        first_wanted, system = begin.next(), self.system
         message = f"{name} is gone: it was deleted, " + (
             "before the query has read any of it."
-            if begin == self._cluster.earliest
+            if begin == self.earliest
             else f"though the query has read it only up to {begin} and wanted "
             f"{first_wanted} next. Nothing of it is available."
         )
@@ -258,19 +264,19 @@ def _left_message(leaving: Mapping[str, Any]) -> str:
     )
 
 
-def require_named(cluster: Cluster[Any, Any, Any], names: Sequence[str]) -> None:
+def require_named(topics: Topics[Any], names: Sequence[str]) -> None:
     """Require that the options name what a planned micro-batch reads.
 
     Args:
-        cluster: Can read no other topics than those.
+        topics: Those that the options name, and no others, can be read.
         names: The topic partitions that the micro-batch reads.
 
     Raises:
         CheckpointError: They do not.
     """
     for name in names:
-        if not cluster.is_wanted(name):
-            raise cluster.system.checkpoint_error(
+        if not topics.is_wanted(name):
+            raise topics.system.checkpoint_error(
                 "The last micro-batch was planned and not finished. Its rows of "
                 f"{name} are to be read again, and the options no longer name it. Run "
                 "the query once with the options that it had, then leave it out."

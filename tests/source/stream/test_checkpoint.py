@@ -25,8 +25,8 @@ from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.pulsar_offsets import (
     read_offset,
     still_where_it_began,
-    topic_ranges,
 )
+from pulsar_spark.source.stream.stream_tasks import topic_ranges
 from pulsar_spark.topics import TopicName
 from spark_topics.source.stream.checkpoint import batch_spans
 

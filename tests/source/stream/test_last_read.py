@@ -99,3 +99,10 @@ def test_a_message_id_has_more() -> None:
     assert LastRead.of(told) == LastRead(12, 3, 4)
     assert LastRead.of(told).message_id == MessageId(12, 3, 4)
     assert NOTHING_READ.next() == NOTHING_READ.message_id == EARLIEST
+
+
+@given(near | st.just(NOTHING_READ), near)
+def test_what_is_left_to_read(after: LastRead, last: LastRead) -> None:
+    """As the order says; of an entry that is no batch, any part of it is all of it."""
+    is_whole = last.batch_index < 0 and last.position == after.position
+    assert after.has_read(last.message_id) == (is_whole or not after < last)

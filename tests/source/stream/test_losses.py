@@ -12,8 +12,8 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.stream.checkpoint import StreamOffset
+from pulsar_spark.source.stream.entries_ahead import EntriesAhead
 from pulsar_spark.source.stream.last_read import LastRead
-from pulsar_spark.source.stream.pulsar_cluster import PulsarCluster
 from pulsar_spark.source.stream.pulsar_offsets import read_offset
 from tests.source.stream.queries import (
     BASE,
@@ -392,14 +392,14 @@ class TestGone:
             scripted.roll(topic)
             scripted.append(topic, single(b"c"))
         query.trigger()
-        ends = PulsarCluster.ends
+        ends = EntriesAhead.ends
 
-        def gone(cluster: PulsarCluster, shares: Any) -> Any:
+        def gone(entries: EntriesAhead, shares: Any) -> Any:
             if self.A in scripted.topics:
                 scripted.delete_topic(self.A)
-            return ends(cluster, shares)
+            return ends(entries, shares)
 
-        monkeypatch.setattr(PulsarCluster, "ends", gone)
+        monkeypatch.setattr(EntriesAhead, "ends", gone)
         query.trigger()
         assert self.A not in scripted.topics
         if fails:

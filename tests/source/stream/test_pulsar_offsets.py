@@ -16,7 +16,8 @@ from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, encode_message_
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
-from pulsar_spark.source.stream.pulsar_offsets import read_offset, topic_ranges
+from pulsar_spark.source.stream.pulsar_offsets import read_offset
+from pulsar_spark.source.stream.stream_tasks import topic_ranges
 from pulsar_spark.topics import TopicName
 from spark_topics.source.stream.checkpoint import batch_spans
 

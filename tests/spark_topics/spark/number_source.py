@@ -34,7 +34,7 @@ from spark_topics.sink.write import Task
 from spark_topics.source.grouping import group
 from spark_topics.source.parts import RangeSize, count_parts, cut_numbers
 from spark_topics.source.stream.admission import EntrySize
-from spark_topics.source.stream.batch_ends import StreamLimits
+from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
 from spark_topics.source.stream.checkpoint import Span
 from spark_topics.source.stream.cluster import (
     NextEntry,
@@ -44,6 +44,7 @@ from spark_topics.source.stream.cluster import (
     Waiting,
 )
 from spark_topics.source.stream.planner import StreamPlanner
+from spark_topics.source.stream.topic_set import TopicSet
 from spark_topics.source.turns import read_turns
 from spark_topics.spark.choice import stream_reader
 from spark_topics.spark.datasource import TopicDataSource
@@ -178,12 +179,13 @@ class NumberSource:
 
     def plan_stream(self) -> StreamPlanner[Offset, NumberOffset, tuple[Range, ...]]:
         """The planner over what is in the folder."""
-        return StreamPlanner(
-            FolderCluster(Folder(self.options.folder)),
-            self.limits,
+        cluster = FolderCluster(Folder(self.options.folder))
+        topics = TopicSet(
+            cluster,
             discovery_interval_s=0,
             fail_on_data_loss=self.options.fail_on_data_loss,
         )
+        return StreamPlanner(cluster, topics, BatchEnds(cluster, self.limits))
 
     def read(
         self, task: tuple[Range, ...] | None, schema: pa.Schema, *, streaming: bool

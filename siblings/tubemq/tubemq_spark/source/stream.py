@@ -16,7 +16,7 @@ from typing import Any
 from spark_topics.client.retry import Retry
 from spark_topics.options.offsets import Edge, Offsets
 from spark_topics.source.stream.admission import EntrySize
-from spark_topics.source.stream.batch_ends import StreamLimits
+from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
 from spark_topics.source.stream.checkpoint import (
     SLASHED,
     OffsetForm,
@@ -31,7 +31,7 @@ from spark_topics.source.stream.cluster import (
     Waiting,
 )
 from spark_topics.source.stream.planner import StreamPlanner
-from spark_topics.source.stream.topic_set import require_named
+from spark_topics.source.stream.topic_set import TopicSet, require_named
 from spark_topics.system import System
 from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.masters import Masters
@@ -380,9 +380,10 @@ def stream_planner(
     pool: BrokerPool, options: ReadOptions
 ) -> StreamPlanner[Position, TubeMQOffset, ReadTask]:
     """Return the planner of a stream."""
-    return StreamPlanner(
-        TubeMQCluster(pool, options),
-        stream_limits(options),
+    cluster = TubeMQCluster(pool, options)
+    topics = TopicSet(
+        cluster,
         discovery_interval_s=options.discovery_interval_s,
         fail_on_data_loss=options.fail_on_data_loss,
     )
+    return StreamPlanner(cluster, topics, BatchEnds(cluster, stream_limits(options)))

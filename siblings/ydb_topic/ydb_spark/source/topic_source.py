@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from spark_topics.source.parts import RangeSize, count_parts, cut_numbers
-from spark_topics.source.stream.batch_ends import StreamLimits
+from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
 from spark_topics.source.stream.planner import StreamPlanner
+from spark_topics.source.stream.topic_set import TopicSet
 from spark_topics.source.turns import read_turns
 from spark_topics.statistics import Kind, TaskStatistics
 from ydb_spark.arrow.messages import MessageColumns
@@ -68,12 +69,13 @@ class TopicSource:
     def plan_stream(self) -> StreamPlanner[Any, Any, Range]:
         """Return what plans the micro-batches of a stream. On the driver."""
         options = self.options
-        return StreamPlanner(
-            TopicCluster(self._channel(), options),
-            self.limits,
+        cluster = TopicCluster(self._channel(), options)
+        topics = TopicSet(
+            cluster,
             discovery_interval_s=options.discovery_interval_s,
             fail_on_data_loss=options.fail_on_data_loss,
         )
+        return StreamPlanner(cluster, topics, BatchEnds(cluster, self.limits))
 
     def read(
         self, task: Range | None, schema: pa.Schema, *, streaming: bool

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from spark_topics.source.stream.batch_ends import StreamLimits
+from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
 from spark_topics.source.stream.cluster import Cluster
 from spark_topics.source.stream.planner import StreamPlanner
+from spark_topics.source.stream.topic_set import TopicSet
 from tests.spark_topics.numbers import (
     CheckpointError,
     DataLossError,
@@ -27,12 +28,8 @@ def planner_of(
 ) -> StreamPlanner[Offset, NumberOffset, tuple[str, range]]:
     """A process of a query."""
     one: Cluster[Offset, NumberOffset, tuple[str, range]] = cluster
-    return StreamPlanner(
-        one,
-        StreamLimits(**limits),
-        discovery_interval_s=0,
-        fail_on_data_loss=fail,
-    )
+    topics = TopicSet(cluster, discovery_interval_s=0, fail_on_data_loss=fail)
+    return StreamPlanner(one, topics, BatchEnds(cluster, StreamLimits(**limits)))
 
 
 class Query:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_topics.source.stream.batch_ends import StreamLimits
+from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
 from spark_topics.source.stream.planner import StreamPlanner
+from spark_topics.source.stream.topic_set import TopicSet
 from tests.spark_topics.numbers import NumberOffset, Offset
 from tests.spark_topics.source.stream.number_cluster import NumberCluster
 
@@ -31,7 +32,9 @@ def test_each_offset_is_read_once() -> None:
     """Start and end of a micro-batch; what has changed since is another one."""
     cluster = Reading()
     planner: StreamPlanner[Offset, NumberOffset, Any] = StreamPlanner(
-        cluster, StreamLimits(), discovery_interval_s=0, fail_on_data_loss=True
+        cluster,
+        TopicSet(cluster, discovery_interval_s=0, fail_on_data_loss=True),
+        BatchEnds(cluster, StreamLimits()),
     )
     start, end = (NumberOffset({"a": Offset(n)}) for n in (1, 2))
     for _ in range(2):

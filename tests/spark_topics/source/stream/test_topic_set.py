@@ -38,7 +38,7 @@ class Moving(NumberCluster):
 
 def topics_of(
     cluster: NumberCluster, *, interval_s: float = 0, fail: bool = False
-) -> TopicSet[Offset, NumberOffset]:
+) -> TopicSet[Offset]:
     """The topic partitions of a query."""
     return TopicSet(cluster, discovery_interval_s=interval_s, fail_on_data_loss=fail)
 

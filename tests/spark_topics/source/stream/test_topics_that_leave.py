@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_topics.source.stream.batch_ends import StreamLimits
+from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
 from spark_topics.source.stream.planner import StreamPlanner
-from spark_topics.source.stream.topic_set import require_named
+from spark_topics.source.stream.topic_set import TopicSet, require_named
 from tests.spark_topics.numbers import CheckpointError, DataLossError, NumberOffset
 from tests.spark_topics.source.stream.number_cluster import NumberCluster
 
@@ -71,9 +71,8 @@ class Model:
         """A process with the same ones."""
         self.planner: Planner = StreamPlanner(
             self.cluster,
-            StreamLimits(max_rows=self.max_rows),
-            discovery_interval_s=0,
-            fail_on_data_loss=self.fail,
+            TopicSet(self.cluster, discovery_interval_s=0, fail_on_data_loss=self.fail),
+            BatchEnds(self.cluster, StreamLimits(max_rows=self.max_rows)),
         )
 
     def available_now(self) -> None:

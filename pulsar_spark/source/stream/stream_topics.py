@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The topic partitions of a stream: which there are, and what there is to read.
+
+A visit goes one way through what may come between a query and its rows::
+
+    segments        protect them; those drained and deleted are over
+    subscription    acknowledge what was read, see where cursors and topics end
+    losses          are the next rows gone?
+    stream_ends     nothing is read behind these
+    held_rows       does an open transaction hold rows back?
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import PositionLookup
+from pulsar_spark.client.segment_ends import readable_ends
+from pulsar_spark.errors import PulsarSparkError, TopicNotFoundError
+from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.source.plan.discovery import (
+    existing_topic_partitions,
+    find_topic_partitions,
+)
+from pulsar_spark.source.stream.held_rows import HeldRows
+from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
+from pulsar_spark.source.stream.losses import LossCheck
+from pulsar_spark.source.stream.query_subscription import QuerySubscription
+from pulsar_spark.source.stream.segments import Segments
+from pulsar_spark.source.stream.stream_ends import StreamEnds
+from pulsar_spark.source.stream.stream_schema import StreamSchema
+from pulsar_spark.source.stream.subscription import CursorStatus
+from pulsar_spark.system import PULSAR
+from pulsar_spark.topics import TopicName, is_segment
+from spark_topics.source.stream.cluster import PartitionStatus
+
+logger = logging.getLogger("pulsar_spark.source")
+
+
+class StreamTopics:
+    """The topic partitions of a streaming query, see ``cluster.Topics``.
+
+    Args:
+        pool: The cluster's connections.
+        options: What to read.
+        schema: What values become; None for bytes.
+        subscription: Says where the topics end.
+
+    Attributes:
+        positions: Asks brokers what is stored.
+        stream_ends: Where the stream ends.
+        held_rows: Knows where open transactions hold back rows.
+        segments: Knows the segments of scalable topics.
+    """
+
+    system = PULSAR
+    earliest = NOTHING_READ
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        options: ReadOptions,
+        schema: StreamSchema | None,
+        subscription: QuerySubscription,
+    ) -> None:
+        self._pool = pool
+        self._options = options
+        self._schema = schema
+        self._subscription = subscription
+        self.positions = PositionLookup(
+            pool, read_compacted=options.read_compacted, patience_s=options.patience_s
+        )
+        self.stream_ends = StreamEnds(options, self.positions)
+        self._lookup = TopicLookup(pool, patience_s=options.patience_s)
+        self._losses = LossCheck(
+            self.positions, fail_on_data_loss=options.fail_on_data_loss
+        )
+        self.held_rows = HeldRows(pool, self.positions)
+        self.segments = Segments(
+            self._lookup.layouts,
+            in_order=options.order_by_key,
+            settling_s=options.client.patience.settling_s,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        self._ends: dict[str, LastRead] = {}  # as they were seen last
+        self._whole_topics = {
+            topic.common_name
+            for topic in options.topics
+            if topic.partition_index is None
+        }
+
+    def partitions(self, *, wait: bool = False) -> list[str]:
+        """Return the full names of the topic partitions to read that exist."""
+        topics = None
+        if wait:
+            # A new query will say what is missing. One that has read it has lost it.
+            with contextlib.suppress(TopicNotFoundError):
+                topics = find_topic_partitions(self._lookup, self._options)
+        if topics is None:
+            topics = existing_topic_partitions(self._lookup, self._options)
+        names = [topic.full_name for topic in topics]
+        if self._schema is not None:
+            self._schema.look(names)
+        return names
+
+    def is_wanted(self, name: str) -> bool:
+        """Return whether the options name the topic, or their pattern matches."""
+        if self._options.topics_pattern is not None:
+            return self._options.topics_pattern.matches(name)
+        topic = TopicName.parse(name)
+        return topic in self._options.topics or topic.common_name in self._whole_topics
+
+    def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[LastRead]]:
+        """Ask by readers placed at the beginning."""
+        stored = self.positions.from_message_ids(
+            dict.fromkeys(names, EARLIEST), absent_ok=True
+        )
+        lasts = {name: positions.last for name, positions in stored.items()}
+        self._note_ends(lasts)
+        afters = {name: LastRead.of(edge.before) for name, edge in stored.items()}
+        return {
+            name: PartitionStatus(afters[name], _end(afters[name], last))
+            for name, last in self.stream_ends.cut(lasts, afters).items()
+        }
+
+    @contextlib.contextmanager
+    def visit(
+        self, begins: Mapping[str, LastRead]
+    ) -> Iterator[dict[str, PartitionStatus[LastRead] | None]]:
+        """Visit the consumers; delete what a visit that fails has subscribed to."""
+        if any(map(is_segment, begins)) and not self.segments.layouts:
+            existing_topic_partitions(self._lookup, self._options)
+        consumers = self._subscription.consumers
+        self.segments.protect(self._subscription.registrations)
+        read = {n: begin for n, begin in begins.items() if not self.segments.is_over(n)}
+        try:
+            cursors = consumers.visit(read, read.keys() - self._ends.keys())
+            yield self._statuses(begins, cursors)
+        except PulsarSparkError:
+            consumers.take_back()
+            raise
+        consumers.confirm()
+
+    def _statuses(
+        self,
+        begins: Mapping[str, LastRead],
+        cursors: Mapping[str, CursorStatus | None],
+    ) -> dict[str, PartitionStatus[LastRead] | None]:
+        """Return what there is to read, by what a visit says of the cursors."""
+        present = {name: cursor for name, cursor in cursors.items() if cursor}
+        over = {
+            name
+            for name in begins.keys() - present.keys()
+            if name not in cursors or self.segments.may_be_gone(name)
+        }
+        self.segments.note_visit(present)
+        afters = dict(begins)
+        # Compaction says nothing of what is stored.
+        is_exact = not self._options.read_compacted
+        if is_exact:
+            afters |= self._losses.resume(begins, present)
+        lasts = self.stream_ends.cut(self._lasts(present, afters), afters)
+        later = self.segments.waiting(present.keys() | over)
+        statuses = {
+            name: PartitionStatus(
+                afters[name],
+                _end(afters[name], lasts.get(name)),
+                comes_later=name in later,
+                # Of segments that came and went, offsets tell those that were seen.
+                is_named=is_segment(name),
+            )
+            for name in (*present, *over)
+        }
+        if is_exact:
+            self.held_rows.look(
+                {name: statuses[name] for name in present},
+                self._subscription.consumers.waiting,
+            )
+        return {**dict.fromkeys(cursors), **statuses}
+
+    def _lasts(
+        self, cursors: Mapping[str, CursorStatus], afters: Mapping[str, LastRead]
+    ) -> dict[str, MessageId | None]:
+        """Return the last message of each topic; ask again if messages vanished.
+
+        Brokers say that there is none while a topic moves, and a query that is to read
+        what is stored would end.
+        """
+        lasts = {name: cursor.last for name, cursor in cursors.items()}
+        lasts |= self._segment_ends(lasts)
+        doubtful = [
+            name
+            for name, last in lasts.items()
+            if last is None and afters[name] < self._ends.get(name, NOTHING_READ)
+        ]
+        if doubtful:
+            asked = self.positions.from_message_ids(
+                dict.fromkeys(doubtful, EARLIEST), absent_ok=True
+            )
+            lasts |= {name: positions.last for name, positions in asked.items()}
+        self._note_ends(lasts)
+        return lasts
+
+    def _segment_ends(
+        self, said: Mapping[str, MessageId | None]
+    ) -> dict[str, MessageId | None]:
+        """Return the ends of segments that have entries behind the query's cursor."""
+        segments = [name for name in said if is_segment(name)]
+        waiting = self._subscription.consumers.waiting(segments)
+        return readable_ends(
+            self._pool,
+            {name: said[name] for name in segments if waiting.get(name, 1) > 0},
+        )
+
+    def _note_ends(self, lasts: Mapping[str, MessageId | None]) -> None:
+        for name, last in lasts.items():
+            if last is None:
+                self._ends.pop(name, None)
+            else:
+                self._ends[name] = LastRead.of(last)
+
+    def drain(
+        self,
+        last_read: Mapping[str, LastRead],
+        statuses: Mapping[str, PartitionStatus[LastRead]],
+    ) -> None:
+        """Note which segments a micro-batch reads to their end.
+
+        Args:
+            last_read: The end of the micro-batch.
+            statuses: What there is to read.
+        """
+        ends = {
+            name: last_read[name]
+            for name in self.segments.ending(last_read)
+            if (last := statuses[name].last) is None or not last_read[name] < last
+        }
+        self.segments.await_ends(ends)
+        try:
+            # Compaction says nothing of what is stored.
+            is_exact = not self._options.read_compacted
+            drained = self.held_rows.all_read(ends) if is_exact else set(ends)
+        except PulsarSparkError as error:
+            logger.debug("It is not known whether segments are drained: %s", error)
+        else:
+            self.segments.drained |= drained
+
+
+def _end(after: LastRead, last: MessageId | None) -> LastRead | None:
+    """Return the end of a topic partition that was read up to a position."""
+    if last is None:
+        return None
+    if last.batch_index < 0 and last.position == after.position:
+        # A message outside of a batch was read, whatever batch index was named.
+        return after
+    return LastRead.of(last)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of streams over a scripted broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pulsar_spark.source.stream.pulsar_offsets import read_offset
+from tests.source.stream.queries import (
+    BASE,
+    P0,
+    P1,
+    Clock,
+    all_rows,
+    stored,
+)
+from tests.support.scripted_broker import (
+    LEDGER,
+    ScriptedBroker,
+    batch,
+    refuse,
+    single,
+)
+
+pytestmark = pytest.mark.usefixtures("short_waits")
+
+
+class TestLimits:
+    @pytest.fixture
+    def ledgers(self, scripted: ScriptedBroker) -> ScriptedBroker:
+        """Two partitions with ledgers of different lengths; entries of two rows.
+
+        Entries that nobody has looked at count as the average does, so a limit is exact
+        only where all are of one size.
+        """
+        scripted.partitions[BASE] = 2
+        for name, lengths in ((P0, (5, 1, 3, 7)), (P1, (5, 2, 2))):
+            scripted.add_topic(name)
+            for length in lengths:
+                scripted.append(name, *[batch([b"a", b"b"])] * length)
+                scripted.roll(name)
+        return scripted
+
+    @pytest.mark.parametrize("limit", [1, 2, 5, 9, 1000])
+    def test_rows(self, ledgers: ScriptedBroker, queries: Any, limit: int) -> None:
+        """No batch has more, but for an entry alone that has; none is empty."""
+        query = queries(maxRowsPerTrigger=str(limit))
+        query.drain()
+        assert all_rows(query) == stored(ledgers)
+        sizes = [len(rows) for rows in query.rows]
+        assert max(sizes) <= max(limit, 2)
+        assert min(sizes) >= 1
+        assert len(sizes) <= 2 * len(stored(ledgers)) // limit + 2
+
+    @pytest.mark.parametrize(("size_bytes", "together"), [(1000, 2), (4000, 1)])
+    def test_bytes(
+        self, two: ScriptedBroker, queries: Any, size_bytes: int, together: int
+    ) -> None:
+        """As stored; an entry that is larger than the limit comes alone."""
+        for name in (P0, P1):
+            two.add_topic(name, [single(b"." * size_bytes)] * 6)
+        query = queries(maxBytesPerTrigger="2500")
+        query.drain()
+        assert all_rows(query) == stored(two)
+        assert [len(rows) for rows in query.rows] == [together] * (12 // together)
+
+    def test_many_partitions_are_looked_at_in_turn(
+        self, scripted: ScriptedBroker, queries: Any
+    ) -> None:
+        """A look costs permits and memory, so only some have one at a time."""
+        scripted.partitions[BASE] = 100
+        for index in range(100):
+            scripted.add_topic(f"{BASE}-partition-{index}", [single(b"a")] * 9)
+        query = queries(maxRowsPerTrigger="1")
+        start = query.begin()
+        for looked_at in (64, 100):
+            query.planner.latest(start)
+            assert len(scripted.permits) == looked_at
+
+    @pytest.mark.parametrize("limit", [1, 4, 12, 15, 20])
+    def test_ends_are_entries(
+        self, ledgers: ScriptedBroker, queries: Any, limit: int
+    ) -> None:
+        """Not a number behind the end of a ledger, which brokers count wrongly."""
+        query = queries(maxRowsPerTrigger=str(limit))
+        query.drain()
+        for tree in query.log:
+            offset = read_offset(tree)
+            for name, last in offset.last_read.items():
+                assert last.position in [*ledgers.positions(name), (LEDGER, -1)]
+
+    def test_once_is_without_limits(
+        self, ledgers: ScriptedBroker, queries: Any
+    ) -> None:
+        """Trigger.Once takes all there is."""
+        query = queries(maxRowsPerTrigger="1000", minRowsPerTrigger="1000")
+        query.trigger(unlimited=True)
+        assert sorted(query.rows[0]) == stored(ledgers)
+        limited = queries(maxRowsPerTrigger="1")
+        limited.trigger(unlimited=True)
+        assert sorted(limited.rows[0]) == stored(ledgers)
+
+    def test_a_minimum_is_waited_for(
+        self, two: ScriptedBroker, queries: Any, clock: Clock
+    ) -> None:
+        """Until it is there, or for the delay since the last batch."""
+        query = queries(minRowsPerTrigger="12", maxTriggerDelay="60s")
+        query.trigger()
+        assert query.rows == [[]]  # the first batch, which Spark wants at once
+        assert not query.trigger()
+        two.append(P0, single(b"b"))
+        assert not query.trigger()
+        two.append(P1, single(b"b"))
+        assert query.trigger()
+        assert len(query.rows[-1]) == 12
+        two.append(P0, single(b"c"))
+        clock.now += 59
+        assert not query.trigger()
+        clock.now += 2
+        assert query.trigger()
+        assert all_rows(query) == stored(two)
+
+    def test_a_broker_that_does_not_count(
+        self, ledgers: ScriptedBroker, queries: Any
+    ) -> None:
+        """Without its statistics the limit still holds."""
+        ledgers.always("CONSUMER_STATS", refuse("MetadataError"))
+        query = queries(maxRowsPerTrigger="4")
+        query.drain()
+        assert all_rows(query) == stored(ledgers)
+        assert max(len(rows) for rows in query.rows) <= 4
+
+    def test_nobody_starves(self, two: ScriptedBroker, queries: Any) -> None:
+        """A limit of one row goes round."""
+        query = queries(maxRowsPerTrigger="1")
+        for _ in range(4):
+            query.trigger()
+        assert {row[0] for rows in query.rows for row in rows} == {P0, P1}

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topic partitions of streams over a scripted broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pulsar_spark.errors import (
+    PulsarSparkError,
+)
+from pulsar_spark.source.stream import subscription as subscription_module
+from spark_topics.client import retry
+from tests.source.stream.queries import (
+    BASE,
+    P0,
+    P1,
+    P2,
+    all_rows,
+    stored,
+)
+from tests.support.fixtures import Clock as PausingClock
+from tests.support.scripted_broker import (
+    LEDGER,
+    ScriptedBroker,
+    refuse,
+    single,
+)
+
+pytestmark = pytest.mark.usefixtures("short_waits")
+
+
+class TestTheTopicMoves:
+    """A broker closes a topic, and is not ready for it again for a while."""
+
+    REFUSALS = 40
+
+    @pytest.mark.parametrize("command", ["LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID"])
+    def test_under_a_running_query(
+        self, two: ScriptedBroker, queries: Any, command: str
+    ) -> None:
+        """It waits, acknowledges what it has read, and goes on."""
+        query = queries()
+        query.drain()
+        for name in (P0, P1):
+            two.append(name, single(b"b"))
+        two.script(command, *[refuse("ServiceNotReady")] * self.REFUSALS)
+        two.close_consumers()
+        query.drain()
+        assert all_rows(query) == stored(two)
+        assert [s.mark_delete for s in two.durable(P0)] == [(LEDGER, 5)]
+
+    @pytest.mark.parametrize("command", ["LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID"])
+    def test_under_one_that_starts(
+        self, two: ScriptedBroker, queries: Any, command: str
+    ) -> None:
+        """And under one that fixes what there is to read."""
+        two.script(command, *[refuse("ServiceNotReady")] * self.REFUSALS)
+        query = queries()
+        query.planner.fix_target()
+        query.drain()
+        assert all_rows(query) == stored(two)
+
+    def test_that_are_said_to_be_empty_meanwhile(
+        self, two: ScriptedBroker, queries: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A query that reads what is stored is not over: it asks again."""
+        query = queries(maxRowsPerTrigger="2")
+        query.planner.fix_target()
+        visit = subscription_module.Subscription.visit
+
+        def nothing(*given: Any) -> Any:
+            found = visit(*given)
+            return {name: at and replace(at, last=None) for name, at in found.items()}
+
+        monkeypatch.setattr(subscription_module.Subscription, "visit", nothing)
+        query.drain()
+        assert all_rows(query) == stored(two)
+        asked = two.requests["SUBSCRIBE"]
+        assert not query.trigger()
+        assert two.requests["SUBSCRIBE"] == asked
+
+    @pytest.mark.parametrize(
+        ("command", "change"),
+        [
+            ("PARTITIONED_METADATA", "rows"),
+            ("SUBSCRIBE", "a partition"),
+            ("SUBSCRIBE", "a ledger"),
+            ("SUBSCRIBE", "parts"),
+        ],
+    )
+    def test_for_longer_than_a_lookup_may_take(
+        self, two: ScriptedBroker, queries: Any, command: str, change: str
+    ) -> None:
+        """Whatever the driver asks, it goes on asking for as long as tasks do."""
+        query = queries(**({"minPartitions": "9"} if change == "parts" else {}))
+        query.limits["lookup_timeout_s"] = 0.2
+        query.drain()
+        if change == "a partition":
+            two.partitions[BASE] = 3
+            two.add_topic(f"{BASE}-partition-2", [single(b"c")])
+        elif change == "a ledger":
+            two.append(P0, single(b"b"))
+            query.drain()
+            two.append(P0, single(b"b"))
+            two.roll(P0)
+        for name in (P0, P1):
+            two.append(name, *[single(b"b")] * 3)
+        # Of parts several are asked for at once.
+        refusals = self.REFUSALS * (10 if change == "parts" else 1)
+        two.script(command, *[refuse("ServiceNotReady")] * refusals)
+        query.drain()
+        assert all_rows(query) == stored(two)
+
+    def test_for_longer_than_it_waits(
+        self, two: ScriptedBroker, queries: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The error says what the broker said, for how long, and what to raise."""
+        monkeypatch.setattr(retry, "time", PausingClock())
+        query = queries(pollTimeoutMs="300")
+        query.drain()
+        two.always("SUBSCRIBE", refuse("ServiceNotReady", "recovering"))
+        two.close_consumers()
+        with pytest.raises(
+            PulsarSparkError, match=r"recovering.* 0\.3 s.*pollTimeoutMs"
+        ):
+            query.trigger()
+
+
+class TestAvailableNow:
+    def test_what_came_later_is_not_read(
+        self, two: ScriptedBroker, queries: Any
+    ) -> None:
+        """New rows, new partitions; limits hold, and it comes to an end."""
+        query = queries(maxRowsPerTrigger="3")
+        query.planner.fix_target()
+        wanted = stored(two)
+        query.trigger()
+        two.append(P0, *[single(b"b")] * 4)
+        two.partitions[BASE] = 3
+        two.add_topic(P2, [single(b"b")])
+        query.drain()
+        assert all_rows(query) == wanted
+        assert max(len(rows) for rows in query.rows) <= 3
+        # The last batch is acknowledged, too: Spark has asked once more after it.
+        assert [s.mark_delete for s in two.durable(P0)] == [(LEDGER, 4)]
+
+    def test_a_minimum_does_not_hold_it_up(
+        self, two: ScriptedBroker, queries: Any
+    ) -> None:
+        """There is nothing to wait for."""
+        query = queries(minRowsPerTrigger="1000")
+        query.planner.fix_target()
+        query.drain()
+        assert all_rows(query) == stored(two)
+
+    def test_a_restart_goes_on_with_what_there_is_then(
+        self, two: ScriptedBroker, queries: Any
+    ) -> None:
+        """The next run has its own target."""
+        query = queries(maxRowsPerTrigger="4")
+        query.planner.fix_target()
+        query.trigger()
+        query.trigger("before it is committed")
+        two.append(P0, single(b"b"))
+        query.planner.fix_target()
+        wanted = stored(two)
+        two.append(P1, single(b"c"))
+        query.drain()
+        assert all_rows(query) == wanted
+
+    def test_an_empty_topic(self, scripted: ScriptedBroker, queries: Any) -> None:
+        """It ends at once."""
+        scripted.add_topic(BASE)
+        query = queries()
+        query.planner.fix_target()
+        scripted.append(BASE, single(b"a"))
+        query.drain()
+        assert all_rows(query) == []
