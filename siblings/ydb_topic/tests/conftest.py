@@ -12,6 +12,12 @@ from ydb_spark.client.channel import Channel
 from ydb_spark.options.connection import ConnectionOptions
 
 
+@pytest.fixture(autouse=True)
+def _no_wait_for_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close channels without the 0.2 s that the SDK's thread takes to end."""
+    monkeypatch.setattr("ydb_spark.client.channel._STOP_S", 0)
+
+
 @pytest.fixture
 def service() -> Iterator[TopicService]:
     """A service with a topic ``t`` of two partitions and a consumer ``c``."""

@@ -84,7 +84,7 @@ def test_does_not_call_again(service: TopicService, channel: Channel):
 def test_no_storm_and_an_end(service: TopicService):
     """A server that is never available is asked a few times, and then given up."""
     service.faults.add(Fault(At.DESCRIBE, status=UNAVAILABLE, times=-1))
-    channel = Channel(options(service, operation_timeout_s=2.0))
+    channel = Channel(options(service, operation_timeout_s=1.0))
     with pytest.raises(ServerError, match="operationTimeoutMs"):
         describe_topic(channel, "t", with_offsets=False)
     channel.close()
@@ -95,7 +95,7 @@ def test_comes_back(service: TopicService, channel: Channel):
     """A server that was away for a moment is found again."""
     describe_topic(channel, "t", with_offsets=False)
     service.stop()
-    threading.Timer(0.7, service.start).start()
+    threading.Timer(0.2, service.start).start()
     assert describe_topic(channel, "t", with_offsets=False).partitions
 
 
@@ -128,9 +128,10 @@ def test_silent_calls(
 ):
     """A call without an answer is made again, until its time is over."""
     monkeypatch.setattr("ydb_spark.client.channel._CALL_S", 0.3)
-    service.faults.add(Fault(At.DESCRIBE, delay_s=2.0))
+    monkeypatch.setattr("ydb_spark.client.channel.LAST_TRY_S", 0.05)
+    service.faults.add(Fault(At.DESCRIBE, delay_s=0.8))
     assert describe_topic(channel, "t", with_offsets=False).partitions
-    service.faults.add(Fault(At.DESCRIBE, delay_s=2.0, times=-1))
+    service.faults.add(Fault(At.DESCRIBE, delay_s=0.8, times=-1))
     short = Channel(options(service, operation_timeout_s=0.5))
     with pytest.raises(YdbError, match=r"Describing t.* for 0\.5 s"):
         describe_topic(short, "t", with_offsets=False)

@@ -170,8 +170,14 @@ def test_producer_that_was_forgotten(
 
 
 @pytest.mark.parametrize("attempts", [2, 3])
-def test_attempts_at_once(service: TopicService, channel: Channel, attempts: int):
+def test_attempts_at_once(
+    service: TopicService,
+    channel: Channel,
+    monkeypatch: pytest.MonkeyPatch,
+    attempts: int,
+):
     """Whoever ends whom, each row is stored once; who gives up says why."""
+    monkeypatch.setattr("ydb_spark.client.write_session._TAKE_BACK_S", (0.05, 0.5))
     rows = bodies(300)
     service.faults.add(Fault(At.WRITE, delay_s=0.01, times=-1))
 
@@ -536,18 +542,11 @@ def test_rows_that_no_message_can_hold(
         writer(channel).write([table(bodies(2)), row])
 
 
-def test_large_rows(service: TopicService, channel: Channel):
-    """What a message can hold is stored, one a request."""
-    rows = [bytes(20_000_000), b"small", bytes(30_000_000)]
-    writer(channel).write([table(rows)])
-    assert [len(body) for body in stored(service)] == [20_000_000, 5, 30_000_000]
-
-
-def test_large_row_behind_small_ones(service: TopicService, channel: Channel):
+def test_large_row_between_small_ones(service: TopicService, channel: Channel):
     """It has a request of its own: with them it would be larger than any may be."""
-    rows = [bytes(500_000), bytes(63_900_000)]
-    writer(channel).write([table(rows)])
-    assert [len(body) for body in stored(service)] == [500_000, 63_900_000]
+    sizes = [500_000, 63_900_000, 5]
+    writer(channel).write([table([bytes(size) for size in sizes])])
+    assert [len(body) for body in stored(service)] == sizes
 
 
 @pytest.mark.parametrize("id_", [None, "q"])
