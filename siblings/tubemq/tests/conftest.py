@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from siblings.tubemq.tests.support.servers import Topic, TubeMQ
+from tubemq_spark.client import connection, opening
 
 TOPICS = (
     # On disk as soon as it leaves the broker's memory: others wait for that a while.
@@ -94,6 +95,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if starting is not None:
         starting.done.exception()  # has a deadline of its own
         starting.servers.stop()
+
+
+@pytest.fixture(autouse=True)
+def _quick_connections(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Give doubles less time than real servers get."""
+    if "tube" not in request.fixturenames:
+        monkeypatch.setattr(connection, "_TICK_S", 0.1)
+        monkeypatch.setattr(connection, "_GRACE_S", 0.1)
+        monkeypatch.setattr(opening, "_PROBE_S", 0.3)
 
 
 @pytest.fixture(scope="session")
