@@ -204,8 +204,10 @@ class Ydb:
         return self._source.read(task, schema, streaming=True)
 
     def kill(self) -> None:
-        """Its channel is closed."""
-        close_shared()
+        """Its channel is closed; the SDK's thread is not waited for."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ydb_spark.client.channel._STOP_S", 0)
+            close_shared()
 
 
 @pytest.fixture(params=["pulsar", "tubemq", "ydb"])

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 
 
+@pytest.fixture
+def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers here are asked soon whether anything is left."""
+    patience.usual(monkeypatch, silence_s=0.1)
+
+
 def test_exact_inside_of_batches(scripted: ScriptedBroker, ranged: Any) -> None:
     """Both ends are inclusive, and nothing of the range's neighbours comes."""
     scripted.add_topic(TOPIC, numbered(10, 10))
@@ -161,6 +167,7 @@ class TestHiddenEntries:
         assert hides_all(pool, TOPIC, place(2), place(3)) is False
 
 
+@pytest.mark.usefixtures("short_silence")
 def test_the_end_is_gone(scripted: ScriptedBroker, ranged: Any) -> None:
     """Rows that were planned are not there any more: an error, or a warning."""
     scripted.add_topic(TOPIC, numbered(3, 1))
@@ -168,6 +175,7 @@ def test_the_end_is_gone(scripted: ScriptedBroker, ranged: Any) -> None:
         numbers(ranged(place(0), place(9)))
 
 
+@pytest.mark.usefixtures("short_silence")
 def test_the_end_is_gone_and_that_is_fine(
     scripted: ScriptedBroker, ranged: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -487,6 +495,7 @@ class TestIncompleteMessages:
             assert numbers(reader) == []
 
 
+@pytest.mark.usefixtures("short_silence")
 class TestACompactedReadWithoutItsEnd:
     """Compaction may have removed it, or the topic no longer has it: a loss."""
 
