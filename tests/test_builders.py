@@ -16,6 +16,7 @@ import pulsar_spark
 from pulsar_spark.options import OPTIONS, parse_read_options, parse_write_options
 from spark_topics.options.spec import OptionSpec, Scope
 from tests.support.builders import field_name
+from tests.support.products import ROOT
 
 CLASSES = {
     Scope.READ: pulsar_spark.ReadOptions,
@@ -88,14 +89,17 @@ def test_no_secret_is_shown() -> None:
 
 
 def test_types_are_checked(tmp_path: Path) -> None:
-    """By mypy, as in an editor: names and types of options."""
+    """By mypy, as in an editor: names and types of options.
+
+    What mypy knows of our modules stays, and is checked against them the next time.
+    """
     right = ["max_partitions=7", "fail_on_data_loss=False"]
     wrong = ["max_partition=7", "max_partitions='many'", "fail_on_data_loss='no'"]
     calls = [f"pulsar_spark.ReadOptions({argument})" for argument in right + wrong]
     job = tmp_path / "job.py"
     job.write_text("\n".join(["import pulsar_spark", *calls]) + "\n")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache", job],
+        [sys.executable, "-m", "mypy", "--cache-dir", ROOT / "build" / "mypy", job],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -215,6 +215,8 @@ def test_snippet_runs(
     monkeypatch.setattr(type(spark.streams), "addListener", add_and_note)
     topics = (("orders", 2), ("orders-copy", 2), ("orders-de", 0), ("orders-fr", 0))
     for name, partitions in topics:
+        if not (name in snippet or "orders-.*" in snippet):
+            continue
         topic = f"persistent://{namespace}/{name}"
         if partitions:
             admin.create_partitioned(topic, partitions)

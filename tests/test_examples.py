@@ -82,7 +82,7 @@ def test_read_from_offsets(
     admin.create_partitioned(topic, 3)
     file = str(tmp_path / "offsets.json")
     arguments = ("read_from_offsets.py", topic, file)
-    for first, last in ((0, 50), (50, 50), (50, 80), (80, 81)):
+    for first, last in ((0, 50), (50, 50), (50, 81)):
         send(service_url, topic, [str(i) for i in range(first, last)])
         assert f"{last - first} new rows" in run(*arguments)
     (partitions,) = json.loads(Path(file).read_text()).values()
@@ -112,7 +112,7 @@ def test_stream_topic(
     run: Callable[..., str], service_url: str, topic: str, tmp_path: Path
 ) -> None:
     """Each run adds what came since the one before."""
-    for first, last in ((0, 50), (50, 50), (50, 81)):
+    for first, last in ((0, 50), (50, 81)):
         send(service_url, topic, [str(i) for i in range(first, last)])
         printed = run("stream_topic.py", topic, str(tmp_path))
         assert f"{last - first} new rows of {topic}" in printed
@@ -394,7 +394,13 @@ def test_topic_by_hour(
     assert spark.read.parquet(str(tmp_path / "table")).count() == 3
 
 
-@pytest.mark.parametrize("columns", ["value STRING", "id INT, text STRING"])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param("value STRING", marks=pytest.mark.matrix),
+        "id INT, text STRING",
+    ],
+)
 def test_refused_rows(
     run: Callable[..., str],
     spark: SparkSession,
@@ -462,7 +468,7 @@ def test_copy_topic_exactly_once(
     target = f"{topic}-copy"
     admin.create_partitioned(target, 2)
     arguments = ("copy_topic_exactly_once.py", topic, target, str(tmp_path))
-    for first, last in ((0, 50), (50, 50), (50, 81)):
+    for first, last in ((0, 50), (50, 81)):
         send(service_url, topic, [str(i) for i in range(first, last)])
         assert f"{last - first} new rows copied to {target}" in run(*arguments)
         rows = official.read_back(service_url, target, partitions=2)

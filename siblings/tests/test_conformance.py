@@ -32,6 +32,7 @@ from tubemq_spark.options import parse_read_options as parse_tubemq
 from tubemq_spark.source.tubemq_source import TubeMQSource
 from ydb_spark.client.channel import close_shared
 from ydb_spark.options.parse import KNOWN
+from ydb_spark.options.patience import Patience
 from ydb_spark.options.read import parse_read_options as parse_ydb
 from ydb_spark.source.topic_source import TopicSource
 
@@ -194,7 +195,9 @@ class Ydb:
             "partitionDiscoveryIntervalMs": "0",
             **options,
         }
-        self._source = TopicSource(parse_ydb(given, KNOWN, streaming=True))
+        options = parse_ydb(given, KNOWN, streaming=True)
+        connection = replace(options.connection, patience=Patience(stop_s=0))
+        self._source = TopicSource(replace(options, connection=connection))
         return self._source.plan_stream()
 
     def read(self, task: Any) -> Iterator[pa.RecordBatch]:
@@ -203,7 +206,7 @@ class Ydb:
         return self._source.read(task, schema, streaming=True)
 
     def kill(self) -> None:
-        """Its channel is closed."""
+        """Its channel is closed; the SDK's thread is not waited for."""
         close_shared()
 
 

@@ -77,10 +77,13 @@ def class_archive() -> ClassArchive:
 def quicken_jobs() -> None:
     """Let programs that are run as users run theirs start Spark's JVM faster.
 
-    They take their settings from nobody, but ``spark-submit`` has this variable.
+    They take their settings from nobody, but ``spark-submit`` has this variable. None
+    shows a page of its own, or shuffles much.
     """
     with contextlib.suppress(BrokerStartError):  # without Java: no job starts anyway
+        settings = ("spark.ui.enabled=false", "spark.sql.shuffle.partitions=2")
         options = (*SHORT_LIVED[JAVA].split(), *class_archive().options)
+        options += tuple(f"-D{setting}" for setting in settings)
         os.environ["SPARK_SUBMIT_OPTS"] = shlex.join(options)
 
 

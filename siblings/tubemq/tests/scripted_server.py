@@ -273,6 +273,7 @@ class ScriptedServer:
         self._others = others
         self.deaf: set[Session] = set()
         self.most_in_memory: int | None = None
+        self._rpc_timeout_s = 1.0
         self.pool = BrokerPool(self.options)
         self._half = half
         self._per_get = per_get
@@ -297,8 +298,16 @@ class ScriptedServer:
     def options(self) -> ClientOptions:
         """Options of a client of it, which do not wait long."""
         return ClientOptions(
-            masters=(self.address,), rpc_timeout_s=1.0, operation_timeout_s=5.0
+            masters=(self.address,),
+            rpc_timeout_s=self._rpc_timeout_s,
+            operation_timeout_s=5.0,
         )
+
+    def hurry(self, rpc_timeout_s: float) -> None:
+        """Let clients wait so long for an answer from here on."""
+        self.pool.close()
+        self._rpc_timeout_s = rpc_timeout_s
+        self.pool = BrokerPool(self.options)
 
     def script(self, method: str, *actions: Action) -> None:
         """Say what happens to the next requests of a method."""

@@ -491,7 +491,9 @@ class TestErrors:
         """It is waited for as long as the parameters say."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            keys = keys_of(server, issuer_url=url, read_timeout_s=0.1)
+            keys = keys_of(
+                server, issuer_url=url, connect_timeout_s=0.2, read_timeout_s=0.1
+            )
             error = failure(server, keys)
         assert "did not answer in time" in error.message
         assert error.retriable

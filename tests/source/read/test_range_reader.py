@@ -15,6 +15,7 @@ from pulsar_spark.errors import CorruptEntryError, DataLossError, ReadTimeoutErr
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.source.missing.hidden import hides_all
 from pulsar_spark.source.read.range_reader import RangeReader
+from pulsar_spark.wire.commands import ConsumerSettings
 from tests.support import patience
 from tests.support.ranged import TOPIC, numbers, place
 from tests.support.scripted_broker import (
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MIB = 1 << 20
+
+
+@pytest.fixture
+def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers here are asked soon whether anything is left."""
+    patience.usual(monkeypatch, silence_s=0.1)
 
 
 def test_exact_inside_of_batches(scripted: ScriptedBroker, ranged: Any) -> None:
@@ -161,6 +168,7 @@ class TestHiddenEntries:
         assert hides_all(pool, TOPIC, place(2), place(3)) is False
 
 
+@pytest.mark.usefixtures("short_silence")
 def test_the_end_is_gone(scripted: ScriptedBroker, ranged: Any) -> None:
     """Rows that were planned are not there any more: an error, or a warning."""
     scripted.add_topic(TOPIC, numbered(3, 1))
@@ -168,6 +176,7 @@ def test_the_end_is_gone(scripted: ScriptedBroker, ranged: Any) -> None:
         numbers(ranged(place(0), place(9)))
 
 
+@pytest.mark.usefixtures("short_silence")
 def test_the_end_is_gone_and_that_is_fine(
     scripted: ScriptedBroker, ranged: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -487,13 +496,16 @@ class TestIncompleteMessages:
             assert numbers(reader) == []
 
 
+@pytest.mark.usefixtures("short_silence")
 class TestACompactedReadWithoutItsEnd:
     """Compaction may have removed it, or the topic no longer has it: a loss."""
 
     @pytest.fixture
     def compacted(self, ranged: Any) -> Callable[..., RangeReader]:
         """Makes a reader of the compacted topic."""
-        return partial(ranged, reader={"read_compacted": True})
+        return partial(
+            ranged, reader={"consumer": ConsumerSettings(read_compacted=True)}
+        )
 
     @pytest.mark.parametrize("entries", [0, 3], ids=["empty", "a part"])
     def test_the_topic_does_not_reach_it(

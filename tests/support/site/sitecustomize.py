@@ -23,9 +23,18 @@ from typing import Any
 
 _MODULE = "pulsar_spark.sink.exactly_once"
 
+#: What each fork of one of Spark's daemons would load for our sources, and in half of
+#: the time that it takes to begin. It still loads all that is ours.
+_NEEDED_BY_FORKS = ("pyarrow", "google.protobuf.internal.builder", "http.client", "ssl")
+
 sys.path[:] = [
     path for path in sys.path if not (path.endswith(".zip") and "pyspark" in path)
 ]
+
+
+if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
+    for name in _NEEDED_BY_FORKS:
+        importlib.import_module(name)
 
 
 _getaddrinfo: Any = socket.getaddrinfo

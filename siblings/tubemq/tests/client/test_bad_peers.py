@@ -156,11 +156,11 @@ def raw(data: bytes) -> Action:
 )
 def test_no_answer_is_said_in_time(server: ScriptedServer, step: str, action: Action):
     server.script(step, *[action] * 100)
-    hasty = replace(server.options, rpc_timeout_s=0.5, operation_timeout_s=0.5)
+    hasty = replace(server.options, rpc_timeout_s=0.2, operation_timeout_s=0.2)
     with pytest.raises(TransportError, match="did not answer the") as caught:
         STEPS[step](server, hasty)
     assert isinstance(caught.value, (CallTimeoutError, NoMasterError))
-    said = f"{server.address} did not answer the {step} within 0.5 s"
+    said = f"{server.address} did not answer the {step} within 0.2 s"
     assert said in caught.value.message
 
 

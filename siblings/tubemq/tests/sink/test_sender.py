@@ -23,7 +23,6 @@ from siblings.tubemq.tests.scripted_server import (
     throw,
 )
 from tests.support.waiting import await_true, join
-from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.connection import Connection
 from tubemq_spark.errors import (
     AuthError,
@@ -114,7 +113,7 @@ def test_messages_go_out_together_while_others_are_under_way(
 
     monkeypatch.setattr(Connection, "call_all", call_all)
     # What is answered late on a busy machine would be sent again.
-    server.pool = BrokerPool(replace(server.options, rpc_timeout_s=60.0))
+    server.hurry(60.0)
     assert send(server, [row(b"%09d" % n) for n in range(600)], **options).messages
     assert sizes == calls
     assert len(stored(server)) == 600
@@ -157,6 +156,7 @@ def test_a_named_partition_must_exist(server: ScriptedServer):
 )
 @pytest.mark.parametrize("before", [0, 3])
 def test_what_may_pass_is_sent_again(server: ScriptedServer, fault, before: int):
+    server.hurry(0.2)
     server.script("send", *[passing] * before, fault, fault)
     sent = send(server, [row(b"%d" % n) for n in range(40)])
     assert sent.messages == 40
@@ -165,6 +165,7 @@ def test_what_may_pass_is_sent_again(server: ScriptedServer, fault, before: int)
 
 
 def test_a_lost_reply_is_a_second_message(server: ScriptedServer):
+    server.hurry(0.3)
     server.script("send", store_silently)
     sent = send(server, [row(b"v")])
     assert (sent.messages, sent.resent) == (1, 1)
@@ -184,9 +185,10 @@ def test_a_broker_that_takes_long_is_left_less_at_a_time(server: ScriptedServer)
     """Or it would get all of it again and again, and never have time for that."""
 
     def take_long(session: Session, serial: int, method: int, body: Any) -> None:
-        time.sleep(0.02)
+        time.sleep(0.005)
         passing(session, serial, method, body)
 
+    server.hurry(0.2)
     server.script("send", *[take_long] * 2000)
     rows = [row(b"%04d" % number + b"." * 20_000) for number in range(150)]
     sent = send(server, rows, max_in_flight=500, send_timeout_s=60.0)

@@ -26,7 +26,6 @@ from siblings.tubemq.tests.scripted_server import (
     throw,
 )
 from tests.support.waiting import await_true
-from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.errors import (
     CorruptMessageError,
     DataLossError,
@@ -175,6 +174,7 @@ def test_a_broker_that_slows_readers_down_is_obeyed(dense: ScriptedServer):
 )
 @pytest.mark.parametrize("method", ["get", "commit", "register"])
 def test_faults_repeat_and_lose_nothing(dense: ScriptedServer, method: str, fault):
+    dense.hurry(0.2)
     dense.script(method, fault)
     if method != "register":
         dense.script(method, passing, fault)
@@ -238,23 +238,20 @@ def test_one_get_is_under_way_where_messages_are_large(dense: ScriptedServer):
         assert number < 2
 
 
-def test_fewer_gets_are_under_way_where_they_take_too_long(monkeypatch):
+def test_fewer_gets_are_under_way_where_they_take_too_long():
     """Or most of them would come too late, again and again, and be asked for anew."""
 
     def take_long(session: Session, serial: int, method: int, body: Any) -> None:
-        time.sleep(0.1)
+        time.sleep(0.04)
         passing(session, serial, method, body)
 
     with ScriptedServer({"t": [1]}, per_get=1) as server:
         for number in range(50):
             server.append("t", 0, b"%d" % number)
         server.script("get", *[take_long] * 200)
-        client = replace(server.options, rpc_timeout_s=0.1)
-        pool = BrokerPool(client)
-        monkeypatch.setattr(server, "pool", pool)
-        slow = reader(server, 0, 50, client=client)
+        server.hurry(0.04)
+        slow = reader(server, 0, 50)
         found = [one.stored for piece in slow.pieces() for one in piece.messages]
-        pool.close()
     assert found == numbers(0, 50)
     assert slow.reconnects < 7  # each one halves them
 
@@ -546,6 +543,7 @@ def test_a_request_that_outlives_its_connection_moves_nobody(before: str):
 
 def test_a_broken_connection_does_not_cost_a_group(dense: ScriptedServer):
     """What it had registered is ended over the next one."""
+    dense.hurry(0.3)
     dense.script("get", cut, passing, cut, silence)
     assert read(dense, 0, 20) == numbers(0, 20)
     assert {body.groupName for body in dense.seen["register"]} == {"g-read"}
@@ -560,6 +558,7 @@ def deaf(session: Session, serial: int, method: int, body: Any) -> None:
 
 def test_a_connection_that_is_deaf_for_good_is_replaced(dense: ScriptedServer):
     """As after an address has moved: nobody says that it is over."""
+    dense.hurry(0.2)
     for method in ("register", "get"):
         dense.script(method, deaf)
         assert read(dense, 0, 20) == numbers(0, 20)

@@ -85,7 +85,7 @@ def test_does_not_call_again(service: TopicService, channel: Channel):
 def test_no_storm_and_an_end(service: TopicService):
     """A server that is never available is asked a few times, and then given up."""
     service.faults.add(Fault(At.DESCRIBE, status=UNAVAILABLE, times=-1))
-    channel = Channel(options(service, operation_timeout_s=2.0))
+    channel = Channel(options(service, operation_timeout_s=1.0))
     with pytest.raises(ServerError, match="operationTimeoutMs"):
         describe_topic(channel, "t", with_offsets=False)
     channel.close()
@@ -96,7 +96,7 @@ def test_comes_back(service: TopicService, channel: Channel):
     """A server that was away for a moment is found again."""
     describe_topic(channel, "t", with_offsets=False)
     service.stop()
-    threading.Timer(0.7, service.start).start()
+    threading.Timer(0.2, service.start).start()
     assert describe_topic(channel, "t", with_offsets=False).partitions
 
 
@@ -125,11 +125,17 @@ def test_answer_to_another_call(service: TopicService, channel: Channel):
 
 
 @pytest.mark.parametrize("patience", [Patience(call_s=0.3)])
-def test_silent_calls(service: TopicService, channel: Channel, patience: Patience):
+def test_silent_calls(
+    service: TopicService,
+    channel: Channel,
+    patience: Patience,
+    monkeypatch: pytest.MonkeyPatch,
+):
     """A call without an answer is made again, until its time is over."""
-    service.faults.add(Fault(At.DESCRIBE, delay_s=2.0))
+    monkeypatch.setattr("ydb_spark.client.channel.LAST_TRY_S", 0.05)
+    service.faults.add(Fault(At.DESCRIBE, delay_s=0.8))
     assert describe_topic(channel, "t", with_offsets=False).partitions
-    service.faults.add(Fault(At.DESCRIBE, delay_s=2.0, times=-1))
+    service.faults.add(Fault(At.DESCRIBE, delay_s=0.8, times=-1))
     short = Channel(options(service, operation_timeout_s=0.5, patience=patience))
     with pytest.raises(YdbError, match=r"Describing t.* for 0\.5 s"):
         describe_topic(short, "t", with_offsets=False)

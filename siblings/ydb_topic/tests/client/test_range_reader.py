@@ -192,24 +192,27 @@ def test_end_in_holes_at_the_end_of_the_partition(
 ):
     """Nothing comes that says so: the server is asked, and says where it is."""
     service.store.skip("t", 0, 10)
-    (one,) = [reader(channel, 290, 310, is_strict=False, timeout_s=2)]
+    (one,) = [reader(channel, 290, 310, is_strict=False, timeout_s=1)]
     with pytest.raises(YdbError):
         read(one)
     assert service.count("StreamRead", "partition_session_status_request") >= 1
 
 
-def test_silence(service: TopicService, channel: Channel):
+def test_silence(
+    service: TopicService, channel: Channel, monkeypatch: pytest.MonkeyPatch
+):
     """A partition that gives nothing is an error at the deadline."""
+    monkeypatch.setattr("ydb_spark.client.range_reader.LAST_TRY_S", 0.05)
     service.faults.add(Fault(At.READ_INIT, acks=Acks.NONE, times=-1))
     service.faults.add(Fault(At.READ, acks=Acks.NONE, times=-1))
     with pytest.raises(ReadTimeoutError, match="pollTimeoutMs"):
-        read(reader(channel, timeout_s=1))
+        read(reader(channel, timeout_s=0.3))
 
 
 def test_silence_of_one_stream(service: TopicService, channel: Channel):
     """Another one helps."""
     service.faults.add(Fault(At.READ, acks=Acks.NONE, times=1))
-    one = reader(channel, timeout_s=2, credit_bytes=20)
+    one = reader(channel, timeout_s=1, credit_bytes=20)
     assert read(one) == BODIES
     assert one.reconnects >= 1
 
@@ -263,7 +266,7 @@ def test_server_that_was_away(service: TopicService, channel: Channel):
         found += [m.data for part in batches for m in part.messages]
         if turn == 2:
             service.stop()
-            threading.Timer(0.5, service.start).start()
+            threading.Timer(0.1, service.start).start()
     assert found == BODIES
 
 
@@ -310,10 +313,10 @@ def test_token_that_has_ended(service: TopicService):
     assert service.count("StreamRead", "init_request") == 2
 
 
-@pytest.mark.parametrize("patience", [Patience(ask_s=0.2)])
+@pytest.mark.parametrize("patience", [Patience(ask_s=0.05)])
 def test_slow_beginnings(service: TopicService, channel: Channel):
     """Each stream is given more time than the one before, until one is enough."""
-    service.faults.add(Fault(At.READ, delay_s=1.0, times=-1))
+    service.faults.add(Fault(At.READ, delay_s=0.25, times=-1))
     one = reader(channel, timeout_s=20, credit_bytes=100_000)
     assert read(one) == BODIES
     assert one.reconnects >= 1

@@ -167,11 +167,18 @@ def test_answers_that_cannot_be(service: TopicService, channel: Channel, how: Ac
         write_all(session(channel))
 
 
+@pytest.fixture
+def short_last_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried at the very end has 50 ms."""
+    monkeypatch.setattr("ydb_spark.client.write_session.LAST_TRY_S", 0.05)
+
+
+@pytest.mark.usefixtures("short_last_try")
 @pytest.mark.parametrize("at", [At.WRITE, At.WRITE_INIT])
 def test_no_answer(service: TopicService, channel: Channel, at: At):
     """The deadline ends it, and the error names the option."""
     service.faults.add(Fault(at, acks=Acks.NONE, times=-1))
-    writer = session(channel, timeout_s=1)
+    writer = session(channel, timeout_s=0.2)
     with pytest.raises(SendTimeoutError, match="sendTimeoutMs"):
         write_one_by_one(writer, 1, 2)
 
@@ -188,8 +195,8 @@ def test_no_answer_but_an_end(service: TopicService, channel: Channel):
 def test_never_available(service: TopicService, channel: Channel):
     """A few tries, then an end."""
     service.faults.add(Fault(At.WRITE, status=400050, times=-1))
-    with pytest.raises(ServerError, match="It was tried for 2 s"):
-        write_all(session(channel, timeout_s=2))
+    with pytest.raises(ServerError, match="It was tried for 1 s"):
+        write_all(session(channel, timeout_s=1))
     assert 3 <= service.count("StreamWrite", "init_request") < 12
 
 
@@ -197,14 +204,15 @@ def test_overloaded_is_given_more_time(service: TopicService, channel: Channel):
     """Of these there are fewer tries in the same time."""
     service.faults.add(Fault(At.WRITE_INIT, status=400060, times=-1))
     with pytest.raises(ServerError, match="OVERLOADED"):
-        write_all(session(channel, timeout_s=2))
+        write_all(session(channel, timeout_s=1))
     assert 2 <= service.count("StreamWrite", "init_request") <= 6
 
 
+@pytest.mark.usefixtures("short_last_try")
 def test_progress_renews_the_time(service: TopicService, channel: Channel):
     """Slow answers are no silence."""
-    service.faults.add(Fault(At.WRITE, delay_s=0.3, times=-1))
-    write_all(session(channel, timeout_s=1))
+    service.faults.add(Fault(At.WRITE, delay_s=0.1, times=-1))
+    write_all(session(channel, timeout_s=0.5))
     assert stored(service) == WHOLE
 
 
@@ -213,7 +221,7 @@ def test_time_of_others_is_not_counted(service: TopicService, channel: Channel):
     writer = session(channel, timeout_s=0.4)
     writer.send(request(1))
     writer.wait(0)
-    time.sleep(0.6)
+    time.sleep(0.45)
     service.faults.add(Fault(At.WRITE, status=400050, times=2))
     service.faults.add(Fault(At.WRITE, delay_s=0.1, times=-1))
     writer.send(request(2))
@@ -235,11 +243,12 @@ def test_stream_that_broke_meanwhile(service: TopicService, channel: Channel):
     assert stored(service) == [1, 2]
 
 
+@pytest.mark.usefixtures("short_last_try")
 def test_who_only_talks_is_silent(service: TopicService, channel: Channel):
     """Responses without answers do not move the deadline."""
     service.faults.add(Fault(At.WRITE, acks=Acks.TALK, times=-1))
     with pytest.raises(SendTimeoutError, match="sendTimeoutMs"):
-        write_one_by_one(session(channel, timeout_s=0.5), 1, 2)
+        write_one_by_one(session(channel, timeout_s=0.2), 1, 2)
 
 
 def test_flood_of_answers(service: TopicService, channel: Channel):

@@ -120,13 +120,12 @@ def test_parts_of_partitions(
     [
         {"auth.token": "hunter2"},
         {"auth.login": "ann", "auth.password": "hunter2"},
-        pytest.param({"auth.sakey": '{"private_key": "hunter2"}'}, marks=SHOWS_OPTIONS),
         pytest.param(
             {"auth.sakey": '{"private_key": "hunter2"}', "auth.iam.ca": "hunter2"},
             marks=SHOWS_OPTIONS,
         ),
     ],
-    ids=["token", "password", "key", "authority"],
+    ids=["token", "password", "key and authority"],
 )
 def test_no_secret_in_a_plan(
     spark: SparkSession,
