@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import pickle
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -316,6 +315,8 @@ def test_option_given_twice() -> None:
     [
         ("startingoffset", "startingOffsets"),
         ("toipcs", "topics"),
+        ("deliveryguarante", "deliveryGuarantee"),
+        ("checkpointlocatoin", "checkpointLocation"),
         ("pulsar.client.operationtimeout", "pulsar.client.operationTimeoutMs"),
         ("pulsar.reader.readcompact", "pulsar.reader.readCompacted"),
     ],
@@ -916,25 +917,6 @@ def test_ignored_options(spec: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert parse_read_options(BASE | {spec.name.lower(): SECRET}) == read()
     assert spec.name in caplog.text
     assert SECRET not in caplog.text
-
-
-def test_one_warning_for_all_ignored_options(caplog: pytest.LogCaptureFixture) -> None:
-    """A process warns once, and lists the options together."""
-    given = BASE | {
-        "pulsar.client.numiothreads": "4",
-        "pulsar.client.usetcpnodelay": "true",
-        "pulsar.admin.authparams": SECRET,
-    }
-    for _ in range(3):
-        parse_read_options(given)
-    (record,) = caplog.records
-    assert record.name == "pulsar_spark.options"
-    assert record.levelno == logging.WARNING
-    assert record.getMessage() == (
-        "These options have no effect on this read, and are ignored"
-        ": pulsar.admin.authparams, pulsar.client.numIoThreads,"
-        " pulsar.client.useTcpNoDelay"
-    )
 
 
 def test_no_warning_beside_an_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -31,7 +31,6 @@ from pulsar_spark.options import (
     parse_write_options,
 )
 from pulsar_spark.options.authentication import AuthenticationOptions
-from pulsar_spark.options.encryption import EncryptionOptions
 from pulsar_spark.topics import TopicName
 from spark_topics.options import given as module
 from spark_topics.options.spec import specs_of
@@ -101,38 +100,6 @@ def test_defaults(streaming: bool) -> None:
     assert result == WriteOptions(
         ClientOptions(service_url=ServiceUrl("pulsar", ("localhost:6650",)))
     )
-    assert {f.name: getattr(result, f.name) for f in fields(result)} == {
-        "client": ClientOptions(service_url=ServiceUrl("pulsar", ("localhost:6650",))),
-        "topic": None,
-        "guarantee": Guarantee.AT_LEAST_ONCE,
-        "idempotence_id": None,
-        "checkpoint_id": None,
-        "transaction_timeout_ms": 600_000,
-        "commit_topic": None,
-        "schema_type": "auto",
-        "schema_topic": None,
-        "key_value_encoding": "INLINE",
-        "json_bytes": "",
-        "time_zone": "UTC",
-        "topic_auto_creation": True,
-        "batching_enabled": True,
-        "batching_max_publish_delay_s": 0.001,
-        "batching_max_messages": 1000,
-        "batching_max_bytes": 131_072,
-        "key_based_batching": False,
-        "compression_type": "NONE",
-        "chunking_enabled": False,
-        "chunk_max_message_size": -1,
-        "send_timeout_s": 30.0,
-        "hashing_scheme": "JavaStringHash",
-        "message_routing_mode": "RoundRobinPartition",
-        "access_mode": "Shared",
-        "producer_name": None,
-        "initial_sequence_id": None,
-        "producer_properties": (),
-        "key_encoding": "text",
-        "encryption": EncryptionOptions(),
-    }
 
 
 GIVEN: dict[str, tuple[str, str, Any]] = {
@@ -252,14 +219,6 @@ def test_every_honoured_option_is_tested_here() -> None:
     assert not [s.name for s in OPTIONS if s.scope is Scope.BATCH_WRITE]
 
 
-def test_options_survive_pickling_and_hashing() -> None:
-    """Options can be sent to executors, and stand in sets."""
-    result = exactly_once({P + "properties": '{"a":"b"}', "topic": "t"})
-    copy = pickle.loads(pickle.dumps(result))  # noqa: S301 - our own bytes
-    assert copy == result
-    assert hash(copy) == hash(result)
-
-
 def test_one_schema() -> None:
     """Who names the schema's topic says nothing else of the schema."""
     for name in ("schemaType", "schematype"):
@@ -281,31 +240,6 @@ def test_one_schema() -> None:
 def test_aliases(alias: str, text: str, field: str, value: Any) -> None:
     """Other names of an option set the same field."""
     assert getattr(write({alias: text}), field) == value
-
-
-def test_two_names_of_one_option_agree() -> None:
-    """They may both be given, and must not differ."""
-    both = {P + "batcherBuilder": "DEFAULT", P + "batchingType": "KeyBased"}
-    assert problems(both) == (
-        (
-            "pulsar.producer.batcherBuilder is given twice with different values, as"
-            " pulsar.producer.batcherBuilder and as pulsar.producer.batchingType."
-        ),
-    )
-
-
-@pytest.mark.parametrize(
-    ("key", "near"),
-    [
-        ("deliveryguarante", "deliveryGuarantee"),
-        ("pulsar.producer.compresion", "pulsar.producer.compressionType"),
-        ("checkpointlocatoin", "checkpointLocation"),
-    ],
-)
-def test_unknown_option_names_the_nearest(key: str, near: str) -> None:
-    """A slip in a name is answered with the right name, and without its value."""
-    message = problem(key, SECRET)
-    assert message == f"There is no option {key!r}. Did you mean {near}?"
 
 
 def test_a_path(caplog: pytest.LogCaptureFixture) -> None:
@@ -391,21 +325,6 @@ def test_batch_writes_ignore_options_of_streams(
 
 
 # The address and the topic
-
-
-def test_service_url_is_required() -> None:
-    """A missing address is named, with an example."""
-    with pytest.raises(OptionError) as caught:
-        parse_write_options({"topic": "t"}, streaming=False)
-    assert caught.value.problems == (
-        "service.url is required, such as pulsar://localhost:6650.",
-    )
-
-
-def test_backoff_must_not_shrink() -> None:
-    """The options of the client are checked as those of a read are."""
-    message = problem("pulsar.client.initialBackoffIntervalNanos", "61000000000")
-    assert "must not be above pulsar.client.maxBackoffIntervalNanos" in message
 
 
 @pytest.mark.parametrize(
@@ -1046,24 +965,6 @@ def test_ignored_options(spec: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert warned(caplog) == [spec.name]
 
 
-def test_one_warning_for_all_ignored_options(caplog: pytest.LogCaptureFixture) -> None:
-    """A process warns once of each, and lists the options together."""
-    some = {
-        "pulsar.producer.maxpendingmessages": "4",
-        "transactiontimeoutms": "5000",
-        "pulsar.admin.authparams": SECRET,
-        "pulsar.client.numiothreads": "4",
-    }
-    for _ in range(3):
-        write(some)
-    assert warned(caplog) == [
-        "pulsar.admin.authparams",
-        "pulsar.client.numIoThreads",
-        "pulsar.producer.maxPendingMessages",
-        "transactionTimeoutMs",
-    ]
-
-
 def test_reads_and_writes_warn_apart(caplog: pytest.LogCaptureFixture) -> None:
     """One process reads and writes; each is told what it does without."""
     some = BASE | {"topic": "t", "pulsar.client.numIoThreads": "4"}
@@ -1083,12 +984,6 @@ def test_quiet(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
     parse_write_options(some, streaming=False)
     assert warned(caplog) == ["idempotenceId", P + "multiSchema"]
-
-
-def test_no_warning_beside_an_error(caplog: pytest.LogCaptureFixture) -> None:
-    """While something is wrong, only that is reported."""
-    problems({P + "multiSchema": "true", "idempotenceId": "x", "zzz": ""})
-    assert not caplog.records
 
 
 # Secrets
@@ -1116,17 +1011,6 @@ def test_secrets_are_not_in_errors(key: str, caplog: pytest.LogCaptureFixture) -
     assert len(error.problems) == 2
     assert SECRET not in f"{error} {error!r} {error.__context__!r} {caplog.text}"
     assert SECRET.encode() not in pickle.dumps(error)
-
-
-def test_secrets_in_the_service_url_are_not_shown() -> None:
-    """An address with a user is refused without repeating the password."""
-    with pytest.raises(OptionError) as caught:
-        parse_write_options(
-            {"service.url": f"pulsar://user:{SECRET}@h"}, streaming=True
-        )
-    assert caught.value.problems == (
-        "service.url must not contain a user or a password.",
-    )
 
 
 def test_options_hold_no_secret() -> None:
