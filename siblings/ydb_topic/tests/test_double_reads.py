@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The double refuses what the documents of reading forbid, and serves the rest."""
+"""The double refuses what the documents of reading forbid."""
 
 from __future__ import annotations
 
@@ -71,14 +71,6 @@ def test_anything_before_init(service: TopicService):
         assert stream.receive().status == refusal.BAD_REQUEST
 
 
-def test_all_partitions_with_auto_partitioning(service: TopicService):
-    """Without a consumer that stands for all of them."""
-    with reading(service, auto_partitioning_support=True) as (stream, first):
-        second = stream.receive().start_partition_session_request
-        numbers = [b.partition_session.partition_id for b in (first, second)]
-    assert numbers == [0, 1]
-
-
 @pytest.mark.parametrize(
     "request_of",
     [
@@ -108,26 +100,6 @@ def test_forbidden_without_a_consumer(service: TopicService, request_of: Any):
         assert stream.receive().status == refusal.BAD_REQUEST
 
 
-def test_from_an_offset(service: TopicService):
-    """A reader says where to begin."""
-    service.store.put("t", 0, b"a", b"b", b"c")
-    with reading(service, 0) as (stream, begun):
-        assert begun.partition_offsets.end == 3
-        assert begun.partition_session.path == "t"  # not as it was asked for
-        start(stream, begun, read_offset=1)
-        assert offsets(stream.receive()) == [1, 2]
-
-
-def test_below_what_is_kept(service: TopicService):
-    """A start that retention passed is no error: later rows come."""
-    service.store.put("t", 0, b"a", b"b", b"c")
-    service.store.expire("t", 0, 2)
-    with reading(service, 0) as (stream, begun):
-        assert begun.partition_offsets.start == 2
-        start(stream, begun, read_offset=0)
-        assert offsets(stream.receive()) == [2]
-
-
 def test_below_what_is_committed(service: TopicService):
     """With a consumer nobody reads again what it has committed."""
     service.store.put("t", 0, b"a", b"b")
@@ -136,14 +108,6 @@ def test_below_what_is_committed(service: TopicService):
         assert begun.committed_offset == 1
         start(stream, begun, read_offset=0)
         assert stream.receive().status == refusal.BAD_REQUEST
-
-
-def test_waits_at_the_end(service: TopicService):
-    """There is no end of a partition."""
-    with reading(service, 0) as (stream, begun):
-        start(stream, begun, read_offset=0)
-        service.store.put("t", 0, b"later")
-        assert offsets(stream.receive()) == [0]
 
 
 def test_credit(service: TopicService):
@@ -158,63 +122,4 @@ def test_credit(service: TopicService):
         assert offsets(stream.receive()) == [2]
         assert {r.credit for r in service.readers} == {250 - 214 - 107}
         stream.send(read_request={"bytes_size": 214 + 107})
-        assert offsets(stream.receive()) == [3, 4]
-
-
-def test_gaps(service: TopicService):
-    """Offsets rise, and may leave some out."""
-    service.store.put("t", 0, b"a")
-    service.store.skip("t", 0, 5)
-    service.store.put("t", 0, b"b")
-    with reading(service, 0) as (stream, begun):
-        start(stream, begun, read_offset=1)
-        assert offsets(stream.receive()) == [6]
-
-
-def test_end_of_a_partition_that_was_split(service: TopicService):
-    """Its children are named when all of it was read."""
-    service.store.put("t", 0, b"a")
-    children = service.store.split("t", 0)
-    with reading(service, 0, auto_partitioning_support=True) as (stream, begun):
-        start(stream, begun, read_offset=0)
-        assert offsets(stream.receive()) == [0]
-        ended = stream.receive().end_partition_session
-        assert tuple(ended.child_partition_ids) == children
-
-
-def test_taken_back(service: TopicService):
-    """A partition can be taken from a session."""
-    with reading(service, 0) as (stream, begun):
-        start(stream, begun, read_offset=0)
-        (reader,) = service.readers
-        reader.stop(0, graceful=False)
-        stopped = stream.receive().stop_partition_session_request
-        session = begun.partition_session.partition_session_id
-        assert stopped.partition_session_id == session
-        assert not stopped.graceful
-
-
-def test_status(service: TopicService):
-    """A reader may ask how far it is."""
-    service.store.put("t", 0, b"a", b"b")
-    with reading(service, 0) as (stream, begun):
-        start(stream, begun, read_offset=1)
-        stream.receive()
-        number = begun.partition_session.partition_session_id
-        stream.send(partition_session_status_request={"partition_session_id": number})
-        status = stream.receive().partition_session_status_response
-        assert (status.read_offset, status.partition_offsets.end) == (2, 2)
-
-
-def test_reads_from_a_time(service: TopicService):
-    """What was stored before is left out, whatever its offset."""
-    for n in range(5):
-        service.store.put("t", 0, b"%d" % n, written_at_ms=1000 + n)
-    init = read_init(0)
-    init.topics_read_settings[0].read_from.FromMilliseconds(1003)
-    with RawStream(service, "StreamRead") as stream:
-        stream.send(init_request=init)
-        stream.receive()
-        stream.send(read_request={"bytes_size": 1_000})
-        start(stream, stream.receive().start_partition_session_request, read_offset=1)
         assert offsets(stream.receive()) == [3, 4]

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The double refuses what the documents of writing forbid, and keeps the rest."""
+"""The double refuses what the documents of writing forbid."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import grpc
 import pytest
 
 from siblings.ydb_topic.tests.support import refusal
-from siblings.ydb_topic.tests.support.faults import Acks, At, Fault, When
-from siblings.ydb_topic.tests.support.raw import RawStream, Write, init, write
+from siblings.ydb_topic.tests.support.faults import At, Fault
+from siblings.ydb_topic.tests.support.raw import RawStream, init, write
 from siblings.ydb_topic.tests.support.service import TopicService
 
 
@@ -103,20 +102,6 @@ def test_without_a_database(service: TopicService):
         assert stream.receive().status == refusal.BAD_REQUEST
 
 
-def test_tokens():
-    """Who is not known is turned away before the stream, who may not in it."""
-    with TopicService(tokens={"reader": frozenset({"read"})}) as service:
-        service.store.create("t")
-        headers = {"x-ydb-database": "/local"}
-        with RawStream(service, "StreamWrite", headers) as stream:
-            with pytest.raises(grpc.RpcError) as caught:
-                stream.receive()
-            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        headers["x-ydb-auth-ticket"] = "reader"
-        with RawStream(service, "StreamWrite", headers) as stream:
-            assert stream.receive().status == refusal.UNAUTHORIZED
-
-
 def test_stored_once(service: TopicService):
     """Of a producer only what is above its highest number is stored."""
     first = ask(service, init(producer_id="p"), write(1, 2, 5))
@@ -148,14 +133,6 @@ def test_topic_that_is_dropped(service: TopicService, is_made_anew: bool):
         assert first.status == refusal.SCHEME_ERROR
 
 
-def test_without_a_producer_all_is_stored(service: TopicService):
-    """Without a producer nothing is taken for a repetition."""
-    for _ in range(2):
-        responses = ask(service, init(partition_id=0), write(1))
-        assert responses[0].init_response.last_seq_no == 0
-    assert [m.seq_no for m in service.store.stored("t", 0)] == [1, 1]
-
-
 def test_group_alone_is_the_producer(service: TopicService):
     """A message group without a producer stands for it."""
     ask(service, init(message_group_id="g"), write(3))
@@ -182,22 +159,6 @@ def test_newer_session_ends_the_older(service: TopicService):
             assert acks(newer.receive()) == [(1, "written")]
 
 
-def test_split_moves_producers_with_their_numbers(service: TopicService):
-    """Children know what their parent has."""
-    ask(service, init(producer_id="p", partition_id=0), write(7))
-    with RawStream(service, "StreamWrite") as stream:
-        stream.send(init_request=init(partition_id=0)).receive()
-        children = service.store.split("t", 0)
-        stream.send(write_request=write(8))
-        assert stream.receive().status == refusal.OVERLOADED
-    refused = ask(service, init(producer_id="p", partition_id=0))
-    assert refused[0].status == refusal.OVERLOADED
-    moved = ask(service, init(producer_id="p"), write(7, 8))
-    assert moved[0].init_response.partition_id in children
-    assert moved[0].init_response.last_seq_no == 7
-    assert acks(moved[1]) == [(7, "skipped"), (8, "written")]
-
-
 def test_reads_no_more_than_a_megabyte_ahead(service: TopicService):
     """It takes the next request only below that."""
     service.faults.add(Fault(At.WRITE, delay_s=0.5))
@@ -211,40 +172,6 @@ def test_reads_no_more_than_a_megabyte_ahead(service: TopicService):
             assert writer.inbox.unhandled_bytes < 1_000_000 + 600_100
 
 
-def test_half_close_drains(service: TopicService):
-    """Who closes its side still gets every answer."""
-    responses = ask(service, init(partition_id=0), *(write(n) for n in range(1, 30)))
-    assert [a for r in responses[1:] for a in acks(r)] == [
-        (n, "written") for n in range(1, 30)
-    ]
-
-
-@pytest.mark.parametrize(("when", "stored"), [*zip(When, (0, 2, 4), strict=True)])
-def test_faults_before_and_after_storing(
-    service: TopicService, when: When, stored: int
-):
-    """A fault leaves nothing, a part or all of a request."""
-    service.faults.add(Fault(At.WRITE, when, status=refusal.UNAVAILABLE))
-    responses = ask(service, init(partition_id=0), write(1, 2, 3, 4))
-    assert responses[-1].status == refusal.UNAVAILABLE
-    assert len(service.store.stored("t")) == stored
-
-
-@pytest.mark.parametrize(
-    ("how", "expected"),
-    [
-        (Acks.SHORT, [1]),
-        (Acks.REPEATED, [1, 1, 2, 2]),
-        (Acks.REVERSED, [2, 1]),
-    ],
-)
-def test_spoilt_acks(service: TopicService, how: Acks, expected: list[int]):
-    """Acknowledgements can be short, repeated and out of order."""
-    service.faults.add(Fault(At.WRITE, acks=how))
-    responses = ask(service, init(partition_id=0), write(1, 2))
-    assert [number for number, _ in acks(responses[1])] == expected
-
-
 def test_token_in_the_stream(service: TopicService):
     """A token can be renewed in a session, but not to none."""
     with RawStream(service, "StreamWrite") as stream:
@@ -253,19 +180,3 @@ def test_token_in_the_stream(service: TopicService):
         assert stream.receive().WhichOneof("server_message") == "update_token_response"
         stream.send(update_token_request={"token": ""})
         assert stream.receive().status == refusal.BAD_REQUEST
-
-
-def test_messages_are_kept_as_they_are(service: TopicService):
-    """Bodies are not opened; times are cut to milliseconds."""
-    request = Write.WriteRequest(codec=2)
-    message = request.messages.add(seq_no=1, data=b"zip", uncompressed_size=9)
-    message.created_at.FromMicroseconds(1_234_567)
-    message.metadata_items.add(key="k", value=b"")
-    ask(service, init(producer_id="p", write_session_meta={"a": "b"}), request)
-    (stored,) = service.store.stored("t")
-    assert stored.data == b"zip"
-    assert stored.codec == 2
-    assert stored.created_at_ms == 1234  # milliseconds, cut off
-    assert stored.metadata_items == (("k", b""),)
-    assert stored.session_meta == (("a", "b"),)
-    assert stored.uncompressed_size == 9
