@@ -385,33 +385,34 @@ def test_no_rows_and_many_bytes():
 TEXTS = pa.array([b"a", b"b", b"\xff"]).view(pa.string())
 
 
-@pytest.mark.parametrize(
-    ("array", "row"),
-    [
-        (pa.ListArray.from_arrays([0, 1, 1, 3], TEXTS), 2),
-        (pa.ListArray.from_arrays([0, 1, 1, 3], TEXTS).slice(1), 1),
-        (
-            pa.ListArray.from_arrays(
-                [0, 2, 3], pa.ListArray.from_arrays([0, 1, 2, 3], TEXTS)
+#: Arrays with an item that is no text, each with the row of the item.
+BAD_ITEMS = [
+    (pa.ListArray.from_arrays([0, 1, 1, 3], TEXTS), 2),
+    (pa.ListArray.from_arrays([0, 1, 1, 3], TEXTS).slice(1), 1),
+    (
+        pa.ListArray.from_arrays(
+            [0, 2, 3], pa.ListArray.from_arrays([0, 1, 2, 3], TEXTS)
+        ),
+        1,
+    ),
+    (pa.MapArray.from_arrays([0, 0, 2, 3], TEXTS, TEXTS), 2),
+    (
+        pa.MapArray.from_arrays([0, 2, 3, 3], pa.array(["a", "b", "c"]), TEXTS),
+        1,
+    ),
+    (
+        pa.ListArray.from_arrays(
+            [0, 2, 3],
+            pa.StructArray.from_arrays(
+                [TEXTS], ["x"], mask=pa.array([True, False, False])
             ),
-            1,
         ),
-        (pa.MapArray.from_arrays([0, 0, 2, 3], TEXTS, TEXTS), 2),
-        (
-            pa.MapArray.from_arrays([0, 2, 3, 3], pa.array(["a", "b", "c"]), TEXTS),
-            1,
-        ),
-        (
-            pa.ListArray.from_arrays(
-                [0, 2, 3],
-                pa.StructArray.from_arrays(
-                    [TEXTS], ["x"], mask=pa.array([True, False, False])
-                ),
-            ),
-            1,
-        ),
-    ],
-)
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("array", "row"), BAD_ITEMS)
 def test_rows_of_bad_items(kernel: Any, array: pa.Array, row: int):
     """An error names the row, not the item."""
     batch = pa.RecordBatch.from_arrays([array], names=["a"])

@@ -22,7 +22,7 @@ from pulsar_spark.arrow.values.json_form import JsonForm, form_of
 from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.schemas.avro import parse_avro
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
-from tests.arrow.values.test_avro_encoder import record
+from tests.arrow.values.test_avro_encoder import BAD_ITEMS, record
 
 SPARK = JsonForm()
 JAVA, PYTHON = JsonForm(times_are_texts=True), JsonForm(False, "utf8", False)
@@ -342,36 +342,7 @@ def test_defaults(type_: Any, default: Any, expected: str):
     assert row == f'{{"i":1,"d":{expected}}}'
 
 
-TEXTS = pa.array([b"a", b"b", b"\xff"]).view(pa.string())
-
-
-@pytest.mark.parametrize(
-    ("array", "row"),
-    [
-        (pa.ListArray.from_arrays([0, 1, 1, 3], TEXTS), 2),
-        (pa.ListArray.from_arrays([0, 1, 1, 3], TEXTS).slice(1), 1),
-        (
-            pa.ListArray.from_arrays(
-                [0, 2, 3], pa.ListArray.from_arrays([0, 1, 2, 3], TEXTS)
-            ),
-            1,
-        ),
-        (pa.MapArray.from_arrays([0, 0, 2, 3], TEXTS, TEXTS), 2),
-        (
-            pa.MapArray.from_arrays([0, 2, 3, 3], pa.array(["a", "b", "c"]), TEXTS),
-            1,
-        ),
-        (
-            pa.ListArray.from_arrays(
-                [0, 2, 3],
-                pa.StructArray.from_arrays(
-                    [TEXTS], ["x"], mask=pa.array([True, False, False])
-                ),
-            ),
-            1,
-        ),
-    ],
-)
+@pytest.mark.parametrize(("array", "row"), BAD_ITEMS)
 def test_rows_of_bad_items(array: pa.Array, row: int):
     """An error names the row, not the item."""
     with pytest.raises(UnfitValueError) as caught:
