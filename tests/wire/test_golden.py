@@ -151,63 +151,12 @@ def test_codecs(writer: str, codec: str, number: int):
     assert decode_entry(stored).batch_size == stored.charged_messages == 3
 
 
-def test_values():
-    """The values are the ones that the clients were told to write."""
-    three = [
-        ("one " * 10).encode(),
-        ("größer " * 10).encode(),
-        ("three " * 10).encode(),
-    ]
-    assert entries("java_batch_snappy")[0].payloads == three
-    assert entries("python_batch_snappy")[0].payloads == three
-    assert [e.payloads for e in entries("python_single")] == [[b"single"], [b""]]
-    fields = [payload for e in entries("java_fields_batch") for payload in e.payloads]
-    assert fields[0] == b"key"
-    assert fields[-2:] == [b"", None]
-
-
-def test_a_batch_of_one_and_a_lone_message():
-    """Of one message Python makes a batch; Java, which was to batch, makes none."""
-    (one,) = entries("python_batch_of_one")
-    (lone,) = entries("java_lone")
-    assert (one.batch_size, one.payloads) == (1, [b"batch of one"])
-    assert (lone.batch_size, lone.payloads) == (0, [b"alone " * 10])
-    assert lone.metadata.compression == 2
-
-
 def test_java_leaves_the_trailer_out_of_zlib():
     """Java's ZLIB stream ends without a checksum of its own; Python's has one."""
     (java,) = stored_entries("java_lone")
     (python,) = stored_entries("python_batch_zlib")
     assert bytes(java.payload[-4:]) == b"\x00\x00\xff\xff"
     assert bytes(python.payload[-4:]) != b"\x00\x00\xff\xff"
-
-
-def test_chunks():
-    """Two chunks make one message at the place of the last; it knows the first."""
-    stored = stored_entries("java_chunked")
-    assert [one.is_chunk for one in stored] == [True, True, False]
-    whole, small = entries("java_chunked")
-    assert whole.position == stored[1].position
-    assert whole.first_chunk == stored[0].position
-    assert [len(payload or b"") for payload in whole.payloads] == [150]
-    assert small.first_chunk is None
-
-
-def test_removed_by_compaction():
-    """Compaction leaves what it removed as a gap in the numbers of a batch."""
-    first, second = entries("java_compacted")
-    assert (first.batch_size, first.batch_indexes, first.payloads) == (3, [1], [b"b1"])
-    assert (second.batch_size, second.batch_indexes) == (2, [0])
-
-
-def test_transactions():
-    """What was committed is there, with its transaction; what was aborted is not."""
-    committed, plain = entries("java_transaction")
-    assert committed.payloads == [b"committed 1", b"committed 2"]
-    assert plain.payloads == [b"plain"]
-    assert committed.metadata.HasField("txnid_least_bits")
-    assert not plain.metadata.HasField("txnid_least_bits")
 
 
 def test_a_damaged_golden_frame():
