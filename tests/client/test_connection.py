@@ -95,6 +95,28 @@ def connection(scripted: ScriptedBroker) -> Iterator[Connection]:
     one.close()
 
 
+def dial(
+    scripted: ScriptedBroker, credentials: Any = None, **options: Any
+) -> Connection:
+    """Connects to the scripted broker."""
+    given = client_options(**options)
+    return connect(scripted.address, given, credentials=credentials)
+
+
+def receipt_of(producer_id: int, number: int = 0) -> pb.CommandSendReceipt:
+    """What tells a producer that an entry is stored."""
+    place = pb.MessageIdData(ledgerId=7, entryId=number)
+    return pb.CommandSendReceipt(
+        producer_id=producer_id, sequence_id=number, message_id=place
+    )
+
+
+def send_receipt(session: Any, producer_id: int) -> None:
+    """Says to a producer that its first entry is stored."""
+    receipt = receipt_of(producer_id)
+    session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+
+
 def subscribe(connection: Connection, box: Box, permits: int) -> int:
     """Makes a consumer with an inbox; returns its id."""
     consumer_id = connection.attach(box)
@@ -145,7 +167,7 @@ class TestHandshake:
         """The broker's own words and code come through."""
         scripted.script("CONNECT", refuse(code, "no thanks"))
         with pytest.raises(kind, match="no thanks") as caught:
-            connect(scripted.address, client_options())
+            dial(scripted)
         assert caught.value.code == code
         assert caught.value.retriable is retriable
         assert scripted.address in str(caught.value)
@@ -166,7 +188,7 @@ class TestHandshake:
         """Other protocols give one final error that names the broker."""
         scripted.script("CONNECT", garbage(answer))
         with pytest.raises(ProtocolError, match=text) as caught:
-            connect(scripted.address, client_options())
+            dial(scripted)
         assert scripted.address in str(caught.value)
         assert not caught.value.retriable
 
@@ -187,7 +209,7 @@ class TestHandshake:
         """The error asks whether this is the right port."""
         scripted.script("CONNECT", cut)
         with pytest.raises(TransportError, match="binary port"):
-            connect(scripted.address, client_options())
+            dial(scripted)
 
     def test_a_silent_server(self, scripted: ScriptedBroker) -> None:
         """The handshake has a limit of its own."""
@@ -201,7 +223,7 @@ class TestHandshake:
         answer = threading.Event()
         scripted.script("CONNECT", late(answer))
         with pytest.raises(TransportError, match="CONNECT"):
-            connect(scripted.address, client_options(connection_timeout_s=0.05))
+            dial(scripted, connection_timeout_s=0.05)
         answer.set()
 
     def test_an_interrupt_leaves_no_thread(
@@ -214,7 +236,7 @@ class TestHandshake:
 
         monkeypatch.setattr(Connection, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            connect(scripted.address, client_options())
+            dial(scripted)
         wait_until(lambda: not scripted.sessions)
 
     def test_a_challenge_is_an_auth_error(self, scripted: ScriptedBroker) -> None:
@@ -222,7 +244,7 @@ class TestHandshake:
         scripted.script("CONNECT", lambda _, session, __: challenge(session))
         text = "asks for token authentication, but the credentials are for none"
         with pytest.raises(AuthError, match=text):
-            connect(scripted.address, client_options())
+            dial(scripted)
 
 
 class Keys:
@@ -277,7 +299,7 @@ class TestCredentials:
         self, scripted: ScriptedBroker
     ) -> None:
         """CONNECT says so."""
-        connect(scripted.address, client_options()).close()
+        dial(scripted).close()
         (body,) = scripted.bodies["CONNECT"]
         assert body.auth_method_name == "none"
         assert not body.HasField("auth_data")
@@ -286,9 +308,7 @@ class TestCredentials:
         """And so has a credential that is fresh, which is shown nowhere."""
         keys = Keys()
         for number in (1, 2):
-            with connect(
-                scripted.address, client_options(), credentials=keys
-            ) as connection:
+            with dial(scripted, keys) as connection:
                 connection.ask(LOOKUP, 60)
                 assert "secret" not in repr(connection)
             assert keys.given == number
@@ -317,9 +337,7 @@ class TestCredentials:
     ) -> None:
         """What waits goes on, and the connection with it."""
         keys = Keys()
-        with connect(
-            scripted.address, client_options(), credentials=keys
-        ) as connection:
+        with dial(scripted, keys) as connection:
             later = threading.Event()
             scripted.script("LOOKUP", late(later))
             pending = connection.request(LOOKUP)
@@ -343,9 +361,7 @@ class TestCredentials:
             "AUTH_RESPONSE",
             lambda _, session, __: session.send_bytes(builders.connected(1000, "S 1")),
         )
-        with connect(
-            scripted.address, client_options(), credentials=keys
-        ) as connection:
+        with dial(scripted, keys) as connection:
             assert connection.server_version == "S 1"
         assert keys.challenges == [b"?"]
 
@@ -355,7 +371,7 @@ class TestCredentials:
             "CONNECT", lambda _, session, __: challenge(session, "athenz\n")
         )
         with pytest.raises(AuthError, match=r"athenz\\n auth.*are for token"):
-            connect(scripted.address, client_options(), credentials=Keys())
+            dial(scripted, Keys())
 
     @pytest.mark.parametrize(
         ("credential", "said", "shown"),
@@ -386,7 +402,7 @@ class TestCredentials:
 
         scripted.always("CONNECT", refuse("AuthenticationError", said))
         with pytest.raises(AuthError) as caught:
-            connect(scripted.address, client_options(), credentials=Constant())
+            dial(scripted, Constant())
         assert shown in caught.value.message
         assert shown in caught.value.server_message
 
@@ -404,9 +420,7 @@ class TestCredentials:
 
         said = "neither the-first nor the-second"
         scripted.always("LOOKUP", refuse("AuthorizationError", said))
-        with connect(
-            scripted.address, client_options(), credentials=Renewed()
-        ) as connection:
+        with dial(scripted, Renewed()) as connection:
             (session,) = scripted.sessions
             challenge(session)
             wait_until(lambda: "AUTH_RESPONSE" in scripted.requests)
@@ -419,9 +433,7 @@ class TestCredentials:
         said = "Exception occurred while trying to authorize lookup"
         scripted.script("LOOKUP", refuse("AuthorizationError", said))
         scripted.script("LOOKUP", refuse("AuthorizationError", "Not authorized"))
-        with connect(
-            scripted.address, client_options(), credentials=Keys()
-        ) as connection:
+        with dial(scripted, Keys()) as connection:
             errors = []
             for _ in range(2):
                 with pytest.raises(AuthError) as caught:
@@ -433,7 +445,7 @@ class TestCredentials:
     def test_a_provider_that_fails_at_first(self, scripted: ScriptedBroker) -> None:
         """Nothing is sent, and its words are not repeated."""
         with pytest.raises(AuthError, match="RuntimeError") as caught:
-            connect(scripted.address, client_options(), credentials=FaultyKeys())
+            dial(scripted, FaultyKeys())
         assert "secret" not in str(caught.value)
         assert not scripted.requests
 
@@ -447,9 +459,7 @@ class TestCredentials:
                 raise RuntimeError("secret-1")
 
         caplog.set_level("DEBUG", "pulsar_spark")
-        with connect(
-            scripted.address, client_options(), credentials=Later()
-        ) as connection:
+        with dial(scripted, Later()) as connection:
             (session,) = scripted.sessions
             challenge(session)
             wait_until(lambda: not connection.is_open)
@@ -468,9 +478,7 @@ class TestCredentials:
                 return super().answer(challenge)
 
         keys = Slow()
-        with connect(
-            scripted.address, client_options(), credentials=keys
-        ) as connection:
+        with dial(scripted, keys) as connection:
             (session,) = scripted.sessions
             for _ in range(3):
                 challenge(session)
@@ -489,9 +497,7 @@ class TestCredentials:
     ) -> None:
         """A few answers wait for it, and no more are had, however often it asks."""
         keys = Keys()
-        with connect(
-            scripted.address, client_options(), credentials=keys
-        ) as connection:
+        with dial(scripted, keys) as connection:
             (session,) = scripted.sessions
             with connection._send_lock:  # a frame is going out, slowly
                 for count in range(1, module._ANSWERS_KEPT + 1):
@@ -543,13 +549,13 @@ class TestCredentials:
         """Of one that is refused there may be a fresh one: it is tried, once."""
         scripted.script("CONNECT", refuse("AuthenticationError", "too old"))
         keys = Keys()
-        connect(scripted.address, client_options(), credentials=keys).close()
+        dial(scripted, keys).close()
         sent = [body.auth_data for body in scripted.bodies["CONNECT"]]
         assert sent == [b"secret-1", b"secret-2"]
         assert keys.refusals == [b"secret-1"]
         scripted.always("CONNECT", refuse("AuthenticationError", "too old"))
         with pytest.raises(AuthError, match=r"too old\. It did not accept the method"):
-            connect(scripted.address, client_options(), credentials=keys)
+            dial(scripted, keys)
         assert len(scripted.bodies["CONNECT"]) == 4
 
     def test_a_credential_that_stays_the_same(self, scripted: ScriptedBroker) -> None:
@@ -561,7 +567,7 @@ class TestCredentials:
 
         scripted.always("CONNECT", refuse("AuthenticationError", "no"))
         with pytest.raises(AuthError, match="Look at the keys") as caught:
-            connect(scripted.address, client_options(), credentials=Constant())
+            dial(scripted, Constant())
         assert len(scripted.bodies["CONNECT"]) == 1
         assert not caught.value.retriable
 
@@ -569,7 +575,7 @@ class TestCredentials:
         """No other credential would help."""
         scripted.script("CONNECT", refuse("AuthorizationError", "no"))
         with pytest.raises(AuthError, match="The role 'keeper' is not allowed this"):
-            connect(scripted.address, client_options(), credentials=Keys())
+            dial(scripted, Keys())
         assert len(scripted.bodies["CONNECT"]) == 1
 
     def test_an_answer_that_is_refused(self, scripted: ScriptedBroker) -> None:
@@ -581,9 +587,7 @@ class TestCredentials:
                 type=pb.BaseCommand.ERROR, error=refused
             ),
         )
-        with connect(
-            scripted.address, client_options(), credentials=Keys()
-        ) as connection:
+        with dial(scripted, Keys()) as connection:
             (session,) = scripted.sessions
             challenge(session)
             wait_until(lambda: not connection.is_open)
@@ -594,9 +598,7 @@ class TestCredentials:
     def test_what_a_role_lacks(self, scripted: ScriptedBroker) -> None:
         """The request says what is missing, and on which topic."""
         scripted.script("LOOKUP", refuse("AuthorizationError", "no"))
-        with connect(
-            scripted.address, client_options(), credentials=Keys()
-        ) as connection:
+        with dial(scripted, Keys()) as connection:
             pending = connection.request(LOOKUP)
             connection_error = pending.exception(60)
         assert isinstance(connection_error, AuthError)
@@ -612,7 +614,7 @@ class TestCredentials:
                 raise OptionError("The file of the token is empty.")
 
         with pytest.raises(OptionError, match="file of the token"):
-            connect(scripted.address, client_options(), credentials=Rotten())
+            dial(scripted, Rotten())
 
 
 class _QuietHandler(http.server.BaseHTTPRequestHandler):
@@ -965,7 +967,7 @@ class TestEnds:
     def test_a_close_from_many_threads(self, scripted: ScriptedBroker) -> None:
         """Requests and closes that race each other all come to an end."""
         for _ in range(10):
-            connection = connect(scripted.address, client_options())
+            connection = dial(scripted)
             results: list[BaseException | None] = []
 
             def ask(
@@ -1123,11 +1125,7 @@ class TestProducers:
             encode_frame(
                 pb.BaseCommand(
                     type=pb.BaseCommand.SEND_RECEIPT,
-                    send_receipt=pb.CommandSendReceipt(
-                        producer_id=one,
-                        sequence_id=number,
-                        message_id=pb.MessageIdData(ledgerId=7, entryId=number),
-                    ),
+                    send_receipt=receipt_of(one, number),
                 ).SerializeToString()
             )
             for number in range(3)
@@ -1152,10 +1150,7 @@ class TestProducers:
         scripted.close_producers(producer.topic)
         wait_until(lambda: outboxes[first].endings)
         assert outboxes[first].endings == [None]
-        late_one = pb.CommandSendReceipt(
-            producer_id=first, sequence_id=0, message_id=pb.MessageIdData(ledgerId=7)
-        )
-        producer.session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=late_one)
+        send_receipt(producer.session, first)
         wait_until(lambda: outboxes[first].stored)
         connection.send(entry(second))
         wait_until(lambda: outboxes[second].stored)
@@ -1228,12 +1223,7 @@ class TestProducers:
                 sending = executor.submit(send_much)
                 wait_until(connection._send_lock.locked)
                 scripted.ping()
-                receipt = pb.CommandSendReceipt(
-                    producer_id=producer_id,
-                    sequence_id=0,
-                    message_id=pb.MessageIdData(ledgerId=7, entryId=0),
-                )
-                session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+                send_receipt(session, producer_id)
                 wait_until(lambda: box.stored)  # behind the probe: that one is read
                 assert not sending.done()
                 assert scripted.requests["PONG"] == 0
@@ -1248,12 +1238,11 @@ class TestProducers:
         (session,) = scripted.sessions
         box = OutBox()
         connection.attach_producer(1, box)
-        receipt = pb.CommandSendReceipt(producer_id=1, sequence_id=0)
         with connection._send_lock:  # somebody is sending
             for turn in range(1, 21):
                 for _ in range(100):
                     session.send(type=pb.BaseCommand.PING, ping=pb.CommandPing())
-                session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+                send_receipt(session, 1)
                 wait_until(lambda turn=turn: len(box.stored) == turn)
             assert 1 <= len(connection._answers) <= 4
         connection.ask(LOOKUP, 60)
@@ -1456,12 +1445,7 @@ class TestKeepAlive:
         with connection._send_lock:  # somebody is sending
             clock.now += self.INTERVAL_S + 1
             wait_until(lambda: connection._answers)
-            receipt = pb.CommandSendReceipt(
-                producer_id=producer_id,
-                sequence_id=0,
-                message_id=pb.MessageIdData(ledgerId=7, entryId=0),
-            )
-            session.send(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+            send_receipt(session, producer_id)
             wait_until(lambda: box.stored)
         assert connection.is_open
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import struct
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -710,11 +709,3 @@ def test_positions_of_the_topic_now(scripted: ScriptedBroker, start: Any) -> Non
     scripted.script("GET_LAST_MESSAGE_ID", refuse("ServiceNotReady"))
     assert reader.positions() is None
     assert reader.positions().last.position == (LEDGER, 2)
-
-
-def test_values_survive(scripted: ScriptedBroker, start: Any) -> None:
-    """Payloads are those that were stored."""
-    scripted.add_topic(TOPIC, [single(struct.pack(">Q", n)) for n in range(5)])
-    reader = start()
-    values = [struct.unpack(">Q", next_of(reader).payload)[0] for _ in range(5)]
-    assert values == list(range(5))
