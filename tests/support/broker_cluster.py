@@ -49,7 +49,6 @@ from tests.support.jvm import Jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from pulsar_spark.testing.embedded_broker import Link
 
@@ -257,12 +256,7 @@ class BrokerCluster:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self, timeout: float = 180.0) -> None:

@@ -39,7 +39,6 @@ from tests.support.waiting import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 LOOPBACK = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
@@ -211,12 +210,7 @@ class LinkProxy:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- on the proxy's thread ---------------------------------------------------------

@@ -22,7 +22,6 @@ from tests.support.jvm import Jvm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 
 class PulsarProxy:
@@ -78,12 +77,7 @@ class PulsarProxy:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _start(self, timeout: float = 120.0) -> None:

@@ -28,7 +28,6 @@ from pulsar_spark.wire.frames import encode_frame, encode_payload_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 #: For one reply, whatever else comes meanwhile. A broker gives itself 30 s for what it
 #: does when it loads a topic.
@@ -89,12 +88,7 @@ class RawConnection:
     def __enter__(self) -> RawConnection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

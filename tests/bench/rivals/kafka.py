@@ -8,7 +8,6 @@ import socket
 import time
 import uuid
 from pathlib import Path
-from types import TracebackType
 
 from pulsar_spark.testing.processes import BrokerStartError, free_ports
 from tests.bench.rivals.programs import class_path_of
@@ -65,12 +64,7 @@ class KafkaBroker:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._jvm.order(b"k")
 
     def start(self) -> None:

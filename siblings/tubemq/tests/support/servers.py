@@ -49,7 +49,6 @@ from tests.support.jvm import Jvm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
 POM = Path(__file__).with_name("pom.xml")
 OWN_NETWORK = Path(own_network.__file__)
@@ -172,12 +171,7 @@ class TubeMQ:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self, timeout: float = 600.0) -> None:
