@@ -56,19 +56,6 @@ def ranges(planner: Any, start: Any, end: Any) -> list[tuple[str, int, int]]:
     ]
 
 
-def test_a_stream_reads_all_and_then_what_is_new(server: ScriptedServer):
-    stream = planner(server)
-    first = stream.initial()
-    end = stream.latest(first)
-    assert ranges(stream, first, end) == [("t/1:0", 0, 10 * ENTRY)]
-    assert stream.latest(end) is end
-    server.append("t", 10000, b"new")
-    stream = planner(server)
-    later = stream.latest(end)
-    assert ranges(stream, end, later) == [("t/1:10000", 0, ENTRY)]
-    stream.stop()
-
-
 def test_offsets_survive_the_checkpoint(server: ScriptedServer):
     stream = planner(server)
     end = stream.latest(stream.initial())
@@ -78,25 +65,6 @@ def test_offsets_survive_the_checkpoint(server: ScriptedServer):
     assert again.offset(tree) == end
     # The first end says where the query began: the same range after a crash.
     assert ranges(again, again.initial(), again.offset(tree)) == [("t/1:0", 0, 280)]
-
-
-def test_limits_count_offsets(server: ScriptedServer):
-    stream = planner(server, max_rows=4)
-    at = stream.initial()
-    sizes = []
-    while (end := stream.latest(at)) is not at:
-        sizes += [(e - s) // ENTRY for _, s, e in ranges(stream, at, end)]
-        at = end
-    assert sum(sizes) == 10
-    assert max(sizes) <= 4
-
-
-def test_latest_is_resolved_once_and_for_all(server: ScriptedServer):
-    stream = planner(server, starting=Offsets(Edge.LATEST))
-    first = stream.initial()
-    server.append("t", 0, b"new")
-    end = stream.latest(first)
-    assert ranges(stream, first, end) == [("t/1:0", 280, 308)]
 
 
 @pytest.mark.parametrize("fails", [True, False])

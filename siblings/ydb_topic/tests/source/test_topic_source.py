@@ -12,7 +12,6 @@ import pytest
 from siblings.ydb_topic.tests.support.faults import At, Fault
 from siblings.ydb_topic.tests.support.service import TopicService
 from spark_topics.options.offsets import Edge, Offsets
-from spark_topics.source.stream.planner import StreamPlanner
 from tests.support.waiting import await_true
 from ydb_spark.client.channel import close_shared
 from ydb_spark.errors import (
@@ -23,7 +22,7 @@ from ydb_spark.errors import (
 )
 from ydb_spark.options.connection import ConnectionOptions
 from ydb_spark.options.read import ReadOptions
-from ydb_spark.source.topic_cluster import Range, TopicOffset
+from ydb_spark.source.topic_cluster import TopicOffset
 from ydb_spark.source.topic_source import TopicSource
 
 SCHEMA = pa.schema([("data", pa.binary())])
@@ -142,30 +141,6 @@ def test_starting_time_at_an_end_without_messages(
         TopicSource(wanted).plan()
 
 
-def test_stream(service: TopicService, options: ReadOptions):
-    """Micro-batches follow each other, whatever is replayed."""
-    source = TopicSource(replace(options, max_rows=7))
-    planner: StreamPlanner[Any, Any, Range] = source.plan_stream()
-    start = planner.initial()
-    fill(service, 0, 0, 10)
-    fill(service, 1, 10, 20)
-    found: list[int] = []
-    for _ in range(3):
-        end = planner.latest(start)
-        tasks = planner.ranges(start, end)
-        rows = read(source, tasks)
-        assert 0 < len(rows) <= 7
-        # Another driver reads the same.
-        again = source.plan_stream()
-        copies = [TopicOffset.from_json(offset.to_json()) for offset in (start, end)]
-        assert read(source, again.ranges(*copies)) == rows
-        found += rows
-        planner.commit(end)
-        start = end
-    assert sorted(found) == [*range(20)]
-    assert planner.latest(start) == start
-
-
 def test_progress(service: TopicService, options: ReadOptions):
     """How far a topic goes, and what a micro-batch leaves, as all sources call it."""
     source = TopicSource(replace(options, max_rows=6))
@@ -183,17 +158,6 @@ def test_progress(service: TopicService, options: ReadOptions):
     assert progress["backlogBytes"]["t"] == {n: 2 * count for n, count in left.items()}
     assert progress["ageMs"] == {}
     assert len(read(source, planner.ranges(start, end))) == 6
-
-
-def test_latest(service: TopicService, options: ReadOptions):
-    """A stream that begins at the end has only what comes then."""
-    fill(service, 0, 0, 10)
-    source = TopicSource(replace(options, starting=Offsets(Edge.LATEST)))
-    planner = source.plan_stream()
-    start = planner.initial()
-    fill(service, 0, 10, 12)
-    end = planner.latest(start)
-    assert read(source, planner.ranges(start, end)) == [10, 11]
 
 
 def test_children_after_their_parents(service: TopicService, options: ReadOptions):
