@@ -65,6 +65,8 @@ def test_offsets_survive_the_checkpoint(server: ScriptedServer):
     assert again.offset(tree) == end
     # The first end says where the query began: the same range after a crash.
     assert ranges(again, again.initial(), again.offset(tree)) == [("t/1:0", 0, 280)]
+    assert again.latest(end) is end
+    again.stop()
 
 
 @pytest.mark.parametrize("fails", [True, False])
