@@ -29,7 +29,7 @@ def test_cells() -> None:
     assert {c.spark for c in beside} == {"4.0.*", "4.1.*", "4.2.*", "4.3.*"}
     assert {c.python for c in beside} == {"3.10", "3.11", "3.12", "3.13"}
     newest = {c.pulsar for c in CELLS if c.spark == "4.3.*"}
-    assert newest == {"2.10.5", "3.0.7", "4.0.7", "4.2.4", "5.0.0-M1"}
+    assert newest == {"2.10.5", "3.0.7", "4.0.7", "4.2.4", "5.0.0-M1", "5.0.1"}
 
 
 def test_sources() -> None:
