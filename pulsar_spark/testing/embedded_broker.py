@@ -2,9 +2,9 @@
 """A real Pulsar broker on this machine, in one JVM.
 
 ``EmbeddedBroker`` starts Pulsar's own standalone class (broker, bookie and metadata)
-from jars that Maven resolves. A JDK 17 or newer and Maven are needed. Each port is on
-loopback, each file is in one folder, and the JVM ends with the process that started the
-broker (see ``guard.py``).
+from jars that Maven resolves. Java 17 and Maven are needed, and Java 21 for Pulsar 5.
+Each port is on loopback, each file is in one folder, and the JVM ends with the process
+that started the broker (see ``guard.py``).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pulsar_spark.testing.admin import Admin, AdminError
 from pulsar_spark.testing.jars import (
     DEFAULT_VERSION,
     archive_of,
+    java_of,
     note,
     pom_of,
     release_of,
@@ -41,7 +42,6 @@ from pulsar_spark.testing.processes import (
     end_guarded,
     free_ports,
     is_free,
-    java,
     loopback_interface,
     process_id,
     start_guard,
@@ -233,6 +233,7 @@ class EmbeddedBroker:
         """
         if self._guard is not None:
             return
+        java_of(self.version)  # whose error comes before the downloads
         class_path = resolve_classpath(
             self.version, pom=pom_of(self.version), progress=self._progress
         )
@@ -334,7 +335,7 @@ class EmbeddedBroker:
         arguments = self.folder / "java.args"
         arguments.write_text(f'-cp "{class_path}"\n')
         command = [
-            java(),
+            java_of(self.version),
             "-Xms256m",
             "-Xmx1g",
             "-XX:MaxDirectMemorySize=1g",

@@ -39,6 +39,15 @@ def pom_of(version: str) -> Path:
     return WHOLE_POM if release_of(version) < (4, 0) else POM
 
 
+def java_of(version: str) -> str:
+    """Return the program ``java`` for a release: 5.0 needs Java 21, older ones 17.
+
+    Raises:
+        BrokerStartError: There is no such program.
+    """
+    return java(21 if release_of(version) >= (5, 0) else 17)
+
+
 def resolve_classpath(
     version: str = DEFAULT_VERSION,
     *,
@@ -78,8 +87,9 @@ def resolve_classpath(
 
 def archive_of(version: str) -> ClassArchive:
     """Return the archive of the classes of a release's class path."""
+    program = java_of(version)
     class_path = resolve_classpath(version, pom=pom_of(version))
-    return ClassArchive(cache_folder(), java(), class_path)
+    return ClassArchive(cache_folder(), program, class_path)
 
 
 def cache_folder() -> Path:

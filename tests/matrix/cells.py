@@ -54,6 +54,7 @@ CELLS = (
     Cell("2.10.5", OLDEST_SPARK, "3.10"),
     Cell(DEFAULT_VERSION, "4.3.*", "3.12"),
     Cell("5.0.0-M1", "4.3.*", "3.11"),
+    Cell("5.0.1", "4.3.*", "3.11"),
     Cell("4.2.4", "4.3.*", "3.13"),
     Cell(DEFAULT_VERSION, "4.3.*", "3.13"),
     Cell(DEFAULT_VERSION, "4.3.*", "3.11"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 import java.io.File;
+import java.lang.reflect.Constructor;
 import java.lang.reflect.Method;
 import java.net.InetSocketAddress;
 import java.nio.file.Files;
@@ -72,11 +73,22 @@ public class ClusterStore {
         Files.createFile(ready);
     }
 
+    /** Its constructor takes another type of store in Pulsar 5. */
+    private static PulsarResources resourcesOf(MetadataStoreExtended store)
+            throws Exception {
+        for (Constructor<?> constructor : PulsarResources.class.getConstructors()) {
+            if (constructor.getParameterCount() == 2) {
+                return (PulsarResources) constructor.newInstance(store, store);
+            }
+        }
+        throw new NoSuchMethodException("PulsarResources of two stores");
+    }
+
     private static void setUp(String url, String cluster, String web, String binary)
             throws Exception {
         try (MetadataStoreExtended store =
                 PulsarResources.createConfigMetadataStore(url, 30_000, false)) {
-            PulsarResources resources = new PulsarResources(store, store);
+            PulsarResources resources = resourcesOf(store);
             resources.getClusterResources()
                     .createCluster(
                             cluster,

@@ -34,6 +34,7 @@ from pulsar_spark.testing.admin import Admin, AdminError
 from pulsar_spark.testing.embedded_broker import archived_classes
 from pulsar_spark.testing.jars import (
     DEFAULT_VERSION,
+    java_of,
     pom_of,
     release_of,
     resolve_classpath,
@@ -45,7 +46,7 @@ from pulsar_spark.testing.processes import (
     loopback_interface,
 )
 from pulsar_spark.testing.settings import SETTINGS
-from tests.support.jvm import Jvm
+from tests.support.jvm import Jvm, compile_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -289,11 +290,19 @@ class BrokerCluster:
         configuration = folder / "bookie.conf"
         configuration.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
         ready = folder / "ready"
-        store = Jvm(folder, class_path, self._heap_mb, remove=self.folder)
+        # By the jars of another release: javac may be older than those of this one.
+        compile_java(STORE, cluster_classpath(), folder)
+        store = Jvm(
+            folder,
+            os.pathsep.join((class_path, str(folder))),
+            self._heap_mb,
+            remove=self.folder,
+            java_path=java_of(self.version),
+        )
         self._store = store
         store.start(
             [
-                *(str(STORE), str(folder / "data"), str(zookeeper), str(bookie)),
+                *(STORE.stem, str(folder / "data"), str(zookeeper), str(bookie)),
                 *(str(configuration), str(ready), self.name),
                 *(self.brokers[0].admin_url, self.brokers[0].service_url),
             ]
@@ -337,7 +346,13 @@ class BrokerCluster:
             own["advertisedListeners"] = ",".join(advertised)
         # Where their class path begins as that of a lone broker, its classes are these.
         archive = archived_classes(self.version)
-        jvm = Jvm(folder, class_path, self._heap_mb, java_options=archive)
+        jvm = Jvm(
+            folder,
+            class_path,
+            self._heap_mb,
+            java_options=archive,
+            java_path=java_of(self.version),
+        )
         conf = folder / "broker.conf"
         return ClusterBroker(jvm, conf, {**settings, **own}, self._admin_token)
 

@@ -60,6 +60,7 @@ class Jvm:
         remove: What goes, too, where the process that wanted it is gone.
         is_short_lived: Whether it is to start fast, or to be as fast as it can.
         java_options: Beside those that all have.
+        java_path: The program ``java``; None for the one that Pulsar 4 takes.
 
     Attributes:
         log_file: Its log.
@@ -76,6 +77,7 @@ class Jvm:
         *,
         is_short_lived: bool = True,
         java_options: Sequence[str] = (),
+        java_path: str | None = None,
     ) -> None:
         self.log_file = folder / "log"
         self.pid: int | None = None
@@ -85,6 +87,7 @@ class Jvm:
         self._log_level = log_level
         self._remove = remove
         self._flags = (*(SHORT_LIVED if is_short_lived else ()), *java_options)
+        self._java_path = java_path
         self._guard: subprocess.Popen[bytes] | None = None
 
     def start(self, program: Sequence[str], prefix: Sequence[str] = ()) -> None:
@@ -106,7 +109,7 @@ class Jvm:
         arguments.write_text(f'-cp "{self._class_path}"\n')
         command = [
             *prefix,
-            java(),
+            self._java_path or java(),
             "-Xms64m",
             f"-Xmx{self._heap_mb}m",
             f"-XX:MaxDirectMemorySize={self._heap_mb}m",

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.error
 import urllib.request
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulsar_spark.client.lookup import TopicLookup
@@ -14,7 +16,10 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.options.client import ClientOptions
 from pulsar_spark.options.service_url import parse_service_url
+from pulsar_spark.testing.jars import resolve_classpath
+from pulsar_spark.testing.processes import SHORT_LIVED, java
 from pulsar_spark.wire.layout import Layout
+from tests.support.jvm import compile_java
 
 if TYPE_CHECKING:
     import random
@@ -23,8 +28,23 @@ if TYPE_CHECKING:
     from pulsar_spark.testing.embedded_broker import EmbeddedBroker
     from tests.support.broker_cluster import BrokerCluster, ClusterBroker
 
-#: The release that these tests start: a preview, of 2026-06.
-PULSAR_5 = "5.0.0-M1"
+#: The release that these tests start: the newest of 5.0.
+PULSAR_5 = "5.0.1"
+
+CLIENT = Path(__file__).with_name("ScalableClient.java")
+CLIENT_POM = Path(__file__).with_name("client-5-pom.xml")
+
+
+def official_client(classes: Path) -> list[str]:
+    """Compiles the official client's program; returns the command that runs it.
+
+    Args:
+        classes: A folder for its classes.
+    """
+    jars = resolve_classpath(PULSAR_5, pom=CLIENT_POM, progress=None)
+    compile_java(CLIENT, jars, classes)
+    path = os.pathsep.join((jars, str(classes)))
+    return [java(), *SHORT_LIVED, "-Xmx256m", "-cp", path, CLIENT.stem]
 
 
 class ScalableTopic:
