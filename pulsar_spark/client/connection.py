@@ -242,7 +242,7 @@ class Connection:
 
     @property
     def ended(self) -> threading.Condition:
-        """Return what is notified when requests have ended."""
+        """Return the condition that is notified when requests have ended."""
         return self._ended
 
     @property

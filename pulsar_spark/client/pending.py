@@ -24,7 +24,7 @@ class Asked(Protocol):
 
     @property
     def ended(self) -> threading.Condition:
-        """Return what is notified when requests have ended."""
+        """Return the condition that is notified when requests have ended."""
 
     def give_up(self, pending: Pending[Any], timeout_s: float) -> TransportError:
         """Return the error to raise when a reply did not come within ``timeout_s``."""
@@ -133,7 +133,7 @@ def await_ends(
     """Wait until all requests have ended; return those that have not in time.
 
     Args:
-        requests: What to wait for, on any number of connections.
+        requests: Requests on any number of connections.
         timeout_s: Longest wait, in seconds.
     """
     deadline = time.monotonic() + timeout_s

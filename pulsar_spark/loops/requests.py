@@ -21,8 +21,8 @@ in here may accept what that path would refuse, or read it differently.
 This file runs as it is, and is compiled as ``messages.py`` is, together with
 ``requests.pxd``, which gives the types.
 
-Source: BaseCommand and what it holds in PulsarApi.proto; "Protocol Buffers encoding"
-for their bytes.
+Source: BaseCommand and its messages in PulsarApi.proto; "Protocol Buffers encoding" for
+their bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Reply(NamedTuple):
 
     Attributes:
         request_id: The number of the request.
-        body: What the reply says; usually the command's own message, such as a
+        body: The content of the reply; usually the command's own message, such as a
             CommandLookupTopicResponse.
     """
 
@@ -79,7 +79,7 @@ def numbers(values: tuple[int, ...]) -> bytes:
     """Return the varints of numbers, one after the other.
 
     Args:
-        values: From 0 to 2**64 - 1: tags of fields, and what the fields hold.
+        values: From 0 to 2**64 - 1: tags of fields, and the numbers of the fields.
     """
     room = bytearray(_MOST_NUMBER_BYTES * len(values))
     head = memoryview(room)
@@ -95,7 +95,7 @@ def request_frame(kind: int, body: bytes, tag: int, number: int) -> bytes:
     Args:
         kind: The number of the type of the command.
         body: The fields of the command's body, but for the request's number.
-        tag: The tag of that; one byte.
+        tag: The tag of the request's number; one byte.
         number: The number of the request.
     """
     size = len(body)

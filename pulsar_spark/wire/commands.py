@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-#: What answers a request; most often the command's own message.
+#: The answer to a request; most often the command's own message.
 ReplyT = TypeVar("ReplyT", bound="Message | TopicPositions")
 
 #: What we speak. The broker answers with the lower one of both sides, and features are
@@ -236,10 +236,9 @@ class Request(Generic[ReplyT]):
         command_type: The number of the type of the command.
         body: The command's own message, still without a number of the request; or the
             bytes of that message.
-        reply_type: What answers it, unless the broker refuses.
+        reply_type: The type of the answer, unless the broker refuses.
         consumer_id: The consumer that has to stay for an answer to come, None for none.
-            A broker (4.0.7) that closes the consumer meanwhile says nothing to the
-            request.
+            A broker (4.0.7) that closes the consumer first says nothing to the request.
 
     Attributes:
         command_type, reply_type, consumer_id: The same.
