@@ -19,6 +19,7 @@ MODULES = (
     "pulsar_spark.loops.json_values",
     "pulsar_spark.loops.messages",
     "pulsar_spark.loops.protobuf_values",
+    "pulsar_spark.loops.requests",
     "pulsar_spark.loops.sends",
 )
 

@@ -65,17 +65,26 @@ class MessageId:
         Raises:
             ValueError: The text has another form, or a number is out of range.
         """
-        match = _ID_TEXT.fullmatch(text.strip())
-        if match is None:
-            raise ValueError(
-                f"{shorten(text)} is not a message id:"
-                ' write "ledger:entry" or "ledger:entry:batchIndex"'
-            )
-        ledger_id, entry_id = int(match[1]), int(match[2])
-        batch_index = int(match[3] or -1)
-        if max(ledger_id, entry_id) > _MAX_INT64 or batch_index > _MAX_INT32:
-            raise ValueError(f"{shorten(text)} has a number too large for a message id")
-        return cls(ledger_id, entry_id, batch_index)
+        return cls(*parse_numbers(text))
+
+
+def parse_numbers(text: str) -> tuple[int, int, int]:
+    """Read a ledger, an entry and a batch index as ``MessageId.parse_text`` does.
+
+    Raises:
+        ValueError: As there.
+    """
+    match = _ID_TEXT.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(
+            f"{shorten(text)} is not a message id:"
+            ' write "ledger:entry" or "ledger:entry:batchIndex"'
+        )
+    ledger, entry, index = match.groups("-1")
+    ledger_id, entry_id, batch_index = int(ledger), int(entry), int(index)
+    if max(ledger_id, entry_id) > _MAX_INT64 or batch_index > _MAX_INT32:
+        raise ValueError(f"{shorten(text)} has a number too large for a message id")
+    return ledger_id, entry_id, batch_index
 
 
 _ID_TEXT = re.compile(

@@ -18,11 +18,11 @@ segments are of Pulsar 5 (PIP-460).
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, total_ordering
+from sys import intern
 
 from pulsar_spark.errors import OptionError
 from spark_topics.text import is_unicode, shorten
@@ -68,7 +68,8 @@ _FORMS = (
 class TopicName:
     """The name of a persistent or scalable topic, of a partition or a segment.
 
-    Names sort naturally: partition 2 comes before partition 10.
+    Names sort naturally: partition 2 comes before partition 10. Full names are
+    interned: a plan keeps the name of each topic partition in many places.
 
     Attributes:
         tenant: The tenant.
@@ -101,13 +102,10 @@ class TopicName:
     @classmethod
     def _parse(cls, text: str) -> TopicName:
         """Read a name, in which space at either end counts."""
-        base, suffix, digits = text.rpartition(PARTITION_SUFFIX)
-        # Plans read the names of many partitions of few topics.
-        if digits.isdecimal() and text.startswith(_SCHEME) and base[-1:] not in "/":
-            with contextlib.suppress(OptionError):  # which is to name the partition
-                topic = _parsed(base)
-                local_name = f"{topic.local_name}{suffix}{digits}"
-                return cls(topic.tenant, topic.namespace, local_name)
+        topic, number = _of_partition(text)
+        if topic is not None:
+            local_name = f"{topic.local_name}{PARTITION_SUFFIX}{number}"
+            return cls(topic.tenant, topic.namespace, local_name)
         scheme, name = _without_scheme(text)
         most_parts = 4 if scheme == _SCHEME else 3
         parts = name.split("/", most_parts - 1) if scheme else name.split("/")
@@ -128,7 +126,7 @@ class TopicName:
     @property
     def full_name(self) -> str:
         """Return ``persistent://tenant/namespace/local_name``, as brokers print."""
-        return f"{self.scheme}{self.tenant}/{self.namespace}/{self.local_name}"
+        return intern(f"{self.scheme}{self.tenant}/{self.namespace}/{self.local_name}")
 
     @property
     def is_scalable(self) -> bool:
@@ -216,7 +214,7 @@ class TopicName:
         """Yield the full names of partitions, as ``partition`` makes them."""
         full_name = self.full_name
         for index in indices:
-            yield f"{full_name}{_partition_suffix(index)}"
+            yield intern(f"{full_name}{_partition_suffix(index)}")
 
     def names_below(self, keys: Iterable[str]) -> Iterator[str]:
         """Yield the full names of partitions or segments, by their keys.
@@ -358,7 +356,23 @@ def topic_of(topic_partition: str) -> str:
     Raises:
         OptionError: The text is not the name of a persistent topic.
     """
-    return TopicName.parse(topic_partition).base.full_name
+    topic, _ = _of_partition(topic_partition)
+    if topic is None:
+        return TopicName.parse(topic_partition).base.full_name
+    return topic.full_name
+
+
+def sort_key(name: str) -> tuple[tuple[str, str, str, str], int]:
+    """Return the key of a full name as of ``TopicName.sort_key``, the number apart.
+
+    Raises:
+        OptionError: The text is not the name of a topic.
+    """
+    topic, number = _of_partition(name)
+    if topic is None:
+        tenant, namespace, base, scheme, number = TopicName.parse(name).sort_key()
+        return (tenant, namespace, base, scheme), number
+    return (topic.tenant, topic.namespace, topic.local_name, topic.scheme), number
 
 
 def topic_column(topic_partition: str) -> str:
@@ -399,6 +413,24 @@ def _parsed(text: str) -> TopicName:
     return TopicName._parse(text)
 
 
+def _of_partition(text: str) -> tuple[TopicName | None, int]:
+    """Return the topic and the number of a partition, by its full name.
+
+    Plans read the names of many partitions of few topics.
+
+    Returns:
+        No topic for any other text.
+    """
+    base, _, digits = text.rpartition(PARTITION_SUFFIX)
+    number = _partition_number(digits)
+    if number is None or not base.startswith(_SCHEME) or base[-1:] == "/":
+        return None, -1
+    try:
+        return _parsed(base), number
+    except OptionError:  # which is to name the partition
+        return None, -1
+
+
 def _without_scheme(name: str, *, option: str = "") -> tuple[str, str]:
     """Return the scheme of a name, "" for none, and the rest."""
     where = f"{option}: " if option else ""
@@ -422,13 +454,18 @@ def _partition_suffix(index: int) -> str:
 
 
 def _split_partition(local_name: str) -> tuple[str, int | None]:
-    # Without a regular expression: plans split the name of each topic partition.
     base, _, digits = local_name.rpartition(PARTITION_SUFFIX)
-    if base and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS:
+    index = _partition_number(digits) if base else None
+    return (local_name, None) if index is None else (base, index)
+
+
+def _partition_number(digits: str) -> int | None:
+    # Without a regular expression: plans split the name of each topic partition.
+    if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS:
         index = int(digits)
         if str(index) == digits and index <= _MAX_PARTITION:
-            return base, index
-    return local_name, None
+            return index
+    return None
 
 
 def _split_segment(local_name: str) -> tuple[str, int | None]:

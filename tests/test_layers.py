@@ -267,6 +267,7 @@ LAYERS = {
     "loops.protobuf_values": Layer(
         ("loops.memory", "loops.protobuf_op"), (), _NETWORK + _CLOCK
     ),
+    "loops.requests": Layer(("loops.memory", "loops.sends"), (), _NETWORK + _CLOCK),
     "loops.sends": Layer(("loops.memory",), ("crc32c",), _NETWORK + _CLOCK),
     # Bytes <-> commands and entries.
     "wire": Layer(
@@ -380,10 +381,12 @@ LAYERS = {
             "client.transport",
             "client.credentials",
             "client.access",
+            "client.pending",
         ),
         (),
         _NETWORK,
     ),
+    "client.pending": Layer(("errors", "wire"), (), _NETWORK),
     # What to read, how far, in what parts.
     "source": Layer(_SOURCE, (), _NETWORK),
     "source.consumer": Layer(("options", "wire"), (), _NETWORK + _CLOCK),

@@ -17,6 +17,7 @@ from pulsar_spark.topics import (
     TopicName,
     TopicsPattern,
     compile_topics_pattern,
+    sort_key,
     topic_column,
     topic_of,
 )
@@ -505,3 +506,44 @@ def test_names_of_many_partitions(base: str) -> None:
     assert TopicName.parse("persistent://t/n/-partition-3").local_name == "-partition-3"
     with pytest.raises(OptionError, match="'persistent://t n/n/a-partition-3' is not"):
         TopicName.parse("persistent://t n/n/a-partition-3")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "persistent://a/b/t",
+        "persistent://a/b/t-partition-0",
+        "persistent://a/b/t-partition-2147483647",
+        "persistent://a/b/t-partition-2147483648",
+        "persistent://a/b/t-partition-01",
+        "persistent://a/b/t-partition-1-partition-2",
+        "persistent://a/b/-partition-2",
+        "persistent://a/b/t-partition-²",
+        "persistent://a/c/b/t-partition-2",
+        "topic://a/b/t-partition-2",
+        "segment://a/b/t/0000-7fff-4",
+    ],
+)
+def test_short_ways_to_what_a_name_says(name: str):
+    """The topic and the place in the order are those that a whole name has."""
+    topic = TopicName.parse(name)
+    key, number = sort_key(name)
+    assert (*key, number) == topic.sort_key()
+    assert topic_of(name) == topic.base.full_name
+    assert topic.full_name == name
+
+
+@pytest.mark.parametrize("name", ["persistent://a-partition-1", "a//"])
+def test_what_is_no_name_has_no_place(name: str):
+    """The error names all of the text."""
+    for read in (sort_key, topic_of):
+        with pytest.raises(OptionError, match=f"'{name}' is not a topic name"):
+            read(name)
+
+
+def test_full_names_are_kept_once():
+    """However often a plan asks for them."""
+    topic = TopicName.parse("persistent://public/default/kept")
+    (name,) = topic.partition_names([7])
+    (again,) = topic.partition_names([7])
+    assert name is again is topic.partition(7).full_name

@@ -16,8 +16,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent import futures
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
@@ -28,6 +27,7 @@ from pulsar_spark.client.credentials import (
     obtain,
     without_secret,
 )
+from pulsar_spark.client.pending import Pending, await_ends
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -40,9 +40,10 @@ from pulsar_spark.errors import (
     foreign_text,
 )
 from pulsar_spark.loops.deliveries import Deliveries
+from pulsar_spark.loops.requests import Reply
 from pulsar_spark.loops.sends import Receipt
 from pulsar_spark.wire import commands
-from pulsar_spark.wire.commands import Attached, ReplyT, Request
+from pulsar_spark.wire.commands import ReplyT, Request
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES
 from pulsar_spark.wire.protocol import (
     AuthChallenged,
@@ -54,7 +55,6 @@ from pulsar_spark.wire.protocol import (
     ProducerClosed,
     Queued,
     Refusal,
-    Reply,
     SendRefused,
     TopicMigrated,
 )
@@ -128,67 +128,6 @@ class Outbox(Protocol):
 _producer_ids = itertools.count(1)
 
 
-class Pending(futures.Future[T]):
-    """A request under way.
-
-    It raises a BrokerError for a refusal and a TransportError if the connection breaks
-    first. It is running where the broker has taken the request, but lets it wait for
-    its turn.
-
-    Args:
-        connection: The connection that is used.
-        request_id: The number of the request there.
-        reply_type: The type of the answer.
-        request: The request; None for the handshake.
-
-    Attributes:
-        connection, request_id, reply_type: The same.
-        sent_at: When the request was sent, by the monotonic clock.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        request_id: int,
-        reply_type: type[T],
-        request: Request[Any] | None = None,
-    ) -> None:
-        super().__init__()
-        self.connection = connection
-        self.request_id = request_id
-        self.reply_type = reply_type
-        self._request = request
-        self.sent_at = time.monotonic()
-
-    def set_result(self, result: T) -> None:
-        """End with a reply, and forget the request: thousands may be under way."""
-        super().set_result(result)
-        self._request = None
-
-    # What follows is of a request without a reply.
-
-    @property
-    def name(self) -> str:
-        """Return the protocol's name of the request, for messages."""
-        return "CONNECT" if self._request is None else self._request.name
-
-    @property
-    def subject(self) -> str:
-        """Return the topic or the namespace of the request, "" for none."""
-        return "" if self._request is None else self._request.subject
-
-    @property
-    def attaches(self) -> Attached | None:
-        """Return the producer or consumer that the request attaches, None for none."""
-        return None if self._request is None else self._request.attaches
-
-    def outcome(self) -> T | PulsarSparkError:
-        """Return the reply or the error of a request that is done."""
-        error = self.exception()
-        assert error is None or isinstance(error, PulsarSparkError)
-        return error or self.result()
-
-
 class Connection:
     """A connection to a broker, shared by the whole process.
 
@@ -243,7 +182,7 @@ class Connection:
         self._max_idle_s = max_idle_s
         self._tick_s = tick_s
         self._used_at = time.monotonic()
-        self._requests: dict[int, Pending[Any]] = {}
+        self._requests: dict[int, Pending[Any]] = {}  # those under way
         self._asked: dict[int, list[Pending[Any]]] = {}  # of them, by consumer
         self._inboxes: dict[int, Inbox] = {}
         self._due: dict[int, int] = {}  # entries that may come, for each inbox
@@ -251,6 +190,7 @@ class Connection:
         self._request_ids = itertools.count(1)
         self._consumer_ids = itertools.count(1)
         self._lock = threading.Lock()  # guards the five maps and _error
+        self._ended = threading.Condition(self._lock)
         self._send_lock = threading.Lock()  # frames must not interleave
         self._answers: deque[bytes] = deque()  # to the broker's probes, still to send
         self._error: PulsarSparkError | None = None
@@ -301,6 +241,11 @@ class Connection:
         return self._error is None
 
     @property
+    def ended(self) -> threading.Condition:
+        """Return the condition that is notified when requests have ended."""
+        return self._ended
+
+    @property
     def is_idle(self) -> bool:
         """Return whether the connection has no requests, consumers or producers."""
         with self._lock:
@@ -331,24 +276,20 @@ class Connection:
         for first in range(0, len(requests), _REQUESTS_TOGETHER):
             pending_replies: dict[int, Pending[ReplyT]] = {}
             frames = []
-            asked: dict[int, list[Pending[Any]]] = {}
             for request in requests[first : first + _REQUESTS_TOGETHER]:
                 request_id = next(self._request_ids)
                 frames.append(request.encode(request_id))
-                pending_replies[request_id] = pending = Pending(
+                pending_replies[request_id] = Pending(
                     self, request_id, request.reply_type, request
                 )
-                if (consumer_id := request.consumer_id) is not None:
-                    asked.setdefault(consumer_id, []).append(pending)
             sent += pending_replies.values()
             with self._lock:
                 error = self._error
                 if error is None:
                     self._requests |= pending_replies
-                    self._note_asked(asked)
+                    self._note_asked(pending_replies.values())
             if error is not None:
-                for pending in pending_replies.values():
-                    pending.set_exception(copy.copy(error))
+                self._fail_all(pending_replies.values(), error)
                 continue
             try:
                 self.send(b"".join(frames))
@@ -356,11 +297,11 @@ class Connection:
                 self._fail(failure)
         return sent
 
-    def _note_asked(self, asked: Mapping[int, list[Pending[Any]]]) -> None:
+    def _note_asked(self, requests: Iterable[Pending[Any]]) -> None:
         """Keep requests that no answer follows once their consumers are closed."""
-        for consumer_id, pending in asked.items():
-            earlier = self._asked.get(consumer_id, [])
-            self._asked[consumer_id] = [p for p in earlier if not p.done()] + pending
+        for request in requests:
+            if (consumer_id := request.consumer_id) is not None:
+                self._asked.setdefault(consumer_id, []).append(request)
 
     def tell(self, request: Request[Any]) -> None:
         """Send a request without a reply, unless the connection is unusable."""
@@ -383,8 +324,7 @@ class Connection:
             TransportError: No reply in time.
             BrokerError: A refusal.
         """
-        futures.wait([pending], max(0.0, timeout_s))
-        if not pending.done():
+        if await_ends([pending], timeout_s):
             raise self.give_up(pending, timeout_s)
         return pending.result()
 
@@ -392,11 +332,11 @@ class Connection:
         """Return the error to raise when a reply did not come within ``timeout_s``.
 
         A reply that comes later is dropped, unless the broker has said that the request
-        is queued (``pending.running()``).
+        is queued.
         """
         with self._lock:
-            if not pending.running():
-                self._requests.pop(pending.request_id, None)
+            if not pending.is_queued:
+                self._end(pending.request_id)
         return TransportError(
             f"The broker {self.broker} did not answer {pending.name} within "
             f"{timeout_s:g} s.",
@@ -599,12 +539,18 @@ class Connection:
             self._send_answers()
 
     def _dispatch_all(self, events: Iterable[Event]) -> None:
-        # Entries that came together go on together, and so do receipts: waking a task
-        # for each one of many small entries would cost more than decoding it.
+        # Entries that came together go on together, and so do receipts and replies:
+        # waking a task for each of many would cost more than decoding it. Each kind
+        # goes on before the next kind follows: the answer to CLOSE_PRODUCER means that
+        # all receipts were told.
         deliveries: list[Delivery | Deliveries] = []
         receipts: list[Receipt] = []
+        replies: list[Reply] = []
         try:
             for event in events:
+                if replies and not isinstance(event, Reply):
+                    self._replied(replies)
+                    replies = []
                 if isinstance(event, Receipt):
                     receipts.append(event)
                 elif isinstance(event, (Delivery, Deliveries)):
@@ -616,10 +562,14 @@ class Connection:
                     self._deliver(deliveries)
                     self._tell_stored(receipts)
                     deliveries, receipts = [], []
-                    self._dispatch(event)
+                    if isinstance(event, Reply):
+                        replies.append(event)
+                    else:
+                        self._dispatch(event)
             self._deliver(deliveries)
         finally:  # what is stored is stored, though nonsense may have followed
             self._tell_stored(receipts)
+            self._replied(replies)
 
     def _deliver(self, deliveries: list[Delivery | Deliveries]) -> None:
         if not deliveries:
@@ -641,8 +591,6 @@ class Connection:
 
     def _dispatch(self, event: Event) -> None:
         match event:
-            case Reply():
-                self._replied(event)
             case Queued():
                 self._queued(event)
             case Refusal():
@@ -654,9 +602,7 @@ class Connection:
             case TopicMigrated():
                 self._migrated(event)
             case Connected():
-                future = self._take(_CONNECT)
-                if future is not None:
-                    future.set_result(event)
+                self._replied([Reply(_CONNECT, event)])
             case AuthChallenged():
                 self._challenged(event)
 
@@ -667,15 +613,14 @@ class Connection:
         self.detach(consumer_id)
         if inbox is not None:
             inbox.closed(None)
-        for pending in asked:
-            if self._take(pending.request_id) is not None:
-                pending.set_exception(
-                    TransportError(
-                        f"The broker {self.broker} let go of the consumer before "
-                        f"{pending.name} was answered.",
-                        broker=self.broker,
-                    )
+        for request in asked:
+            if self._take(request.request_id) is not None:
+                error = TransportError(
+                    f"The broker {self.broker} let go of the consumer before "
+                    f"{request.name} was answered.",
+                    broker=self.broker,
                 )
+                self._fail_all([request], error)
 
     def _migrated(self, event: TopicMigrated) -> None:
         """Answer a pending request to attach; no reply follows a migration."""
@@ -689,7 +634,8 @@ class Connection:
                 del self._requests[request.request_id]
         for request in waiting:
             error = migration_error(event, self.broker)
-            request.set_exception(error.saying(self.without_secrets(error.message)))
+            message = self.without_secrets(error.message)
+            self._fail_all([request], error.saying(message))
 
     def _challenged(self, challenge: AuthChallenged) -> None:
         credentials = self._credentials
@@ -733,28 +679,31 @@ class Connection:
         except PulsarSparkError as error:
             self._fail(error)
 
-    def _replied(self, reply: Reply) -> None:
+    def _replied(self, replies: Sequence[Reply]) -> None:
+        if not replies:
+            return
+        now_s = time.monotonic()
         with self._lock:
-            request = self._requests.get(reply.request_id)
-            if request is None:
-                return
-            if request.reply_type is not type(reply.body):
-                # It stays with those that wait, and learns of the end as they do.
-                raise ProtocolError(
-                    f"Request {reply.request_id} was answered by "
-                    f"{type(reply.body).__name__}, which is the reply to another kind "
-                    "of request."
-                )
-            del self._requests[reply.request_id]
-        took_s = time.monotonic() - request.sent_at
-        self.round_trip_s = min(self.round_trip_s, took_s)
-        request.set_result(reply.body)
+            for request_id, body in replies:
+                request = self._requests.get(request_id)
+                if request is None:
+                    continue
+                if request.reply_type is not type(body):
+                    # It stays with those that wait, and learns of the end as they do.
+                    raise ProtocolError(
+                        f"Request {request_id} was answered by {type(body).__name__}, "
+                        "which is the reply to another kind of request."
+                    )
+                self._end(request_id)
+                self.round_trip_s = min(self.round_trip_s, now_s - request.sent_at)
+                request.set_result(body)
+            self._ended.notify_all()
 
     def _queued(self, event: Queued) -> None:
         with self._lock:
-            future = self._requests.get(event.request_id)
-            if future is not None and not future.running():
-                future.set_running_or_notify_cancel()
+            request = self._requests.get(event.request_id)
+            if request is not None:
+                request.is_queued = True
 
     def _tell_stored(self, receipts: Sequence[Receipt]) -> None:
         by_producer: dict[int, list[Receipt]] = {}
@@ -782,13 +731,12 @@ class Connection:
                 # What was good at first is not now: a new connection asks for another.
                 error = error.saying(error.message, retriable=True)
             raise error
-        future = self._take(refusal.request_id)
-        if future is not None:
-            future.set_exception(
-                self._refusal_error(
-                    refusal, request=future.name, subject=future.subject
-                )
+        request = self._take(refusal.request_id)
+        if request is not None:
+            error = self._refusal_error(
+                refusal, request=request.name, subject=request.subject
             )
+            self._fail_all([request], error)
 
     def _refusal_error(
         self, refusal: Refusal | SendRefused, **about: str
@@ -806,7 +754,27 @@ class Connection:
 
     def _take(self, request_id: int) -> Pending[Any] | None:
         with self._lock:
-            return self._requests.pop(request_id, None)
+            return self._end(request_id)
+
+    def _end(self, request_id: int) -> Pending[Any] | None:
+        """Forget a request; with the lock."""
+        request = self._requests.pop(request_id, None)
+        if request is not None and (consumer_id := request.consumer_id) is not None:
+            asked = self._asked.pop(consumer_id, [])
+            if len(asked) > 1:
+                asked.remove(request)
+                self._asked[consumer_id] = asked
+        return request
+
+    def _fail_all(
+        self, requests: Iterable[Pending[Any]], error: PulsarSparkError
+    ) -> None:
+        """End requests that were forgotten already."""
+        with self._lock:
+            for request in requests:
+                # An exception of its own: they are raised in different threads.
+                request.set_exception(copy.copy(error))
+            self._ended.notify_all()
 
     def _fail(self, error: PulsarSparkError) -> None:
         """End the connection once; everything that waits learns why."""
@@ -826,9 +794,7 @@ class Connection:
             self._outboxes.clear()
         logger.debug("%r: %s", self, error)
         self._transport.shutdown()  # the reading thread, which comes back now, closes
-        # Each gets an exception of its own: they are raised in different threads.
-        for request in requests:
-            request.set_exception(copy.copy(error))
+        self._fail_all(requests, error)
         for box in boxes:
             box.closed(copy.copy(error))
 

@@ -44,6 +44,9 @@ class TopicConsumer:
         is_open: Whether the broker still has it, as far as we know.
     """
 
+    # A plan may have a hundred thousand of them.
+    __slots__ = ("connection", "consumer_id", "is_open", "topic")
+
     def __init__(self, topic: str, connection: Connection) -> None:
         self.topic = topic
         self.connection = connection
@@ -66,7 +69,7 @@ class TopicConsumer:
         """Build SEEK to a publish time."""
         return commands.seek_to_publish_time(self.consumer_id, time_ms)
 
-    def get_last(self) -> Request[pb.CommandGetLastMessageIdResponse]:
+    def get_last(self) -> Request[TopicPositions]:
         """Build GET_LAST_MESSAGE_ID."""
         return commands.get_last_message_id(self.consumer_id)
 
@@ -330,7 +333,7 @@ def positions_at_end(
         replies = readers.step(lambda reader: reader.get_last())
         return {
             **readers.take_failures(),
-            **{topic: read_positions(reply) for topic, reply in replies.items()},
+            **replies,
         }
 
 
@@ -346,12 +349,3 @@ def _at_end(how: SubscribeRequest) -> SubscribeRequest:
     if how.start is None:
         return replace(how, initial_position=InitialPosition.LATEST)
     return replace(how, start=LATEST)
-
-
-def read_positions(reply: pb.CommandGetLastMessageIdResponse) -> TopicPositions:
-    """Return the positions of a consumer and its topic partition."""
-    last = commands.from_message_id_data(reply.last_message_id)
-    before = commands.from_message_id_data(reply.consumer_mark_delete_position)
-    # An empty or fully trimmed topic answers -1:-1; a ledger that holds nothing that
-    # can be delivered answers with its entry -1.
-    return TopicPositions(before, last if last.entry_id >= 0 else None)

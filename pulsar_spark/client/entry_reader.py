@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pulsar_spark.client.connection import Connection, Pending
-from pulsar_spark.client.consumers import read_positions
+from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pending import Pending
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.errors import (
     BrokerError,
@@ -575,7 +575,7 @@ class _Consumer:
             self._changed.notify_all()
         try:
             asked = self.request(commands.get_last_message_id(self.consumer_id))
-            return read_positions(self.wait(asked))
+            return self.wait(asked)
         finally:
             self._is_asking = False
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.errors import CorruptEntryError, PulsarSparkError
 from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -99,7 +99,7 @@ def ask_positions(
     """
     replies = peekers.step(lambda peeker: peeker.get_last(), meanwhile=meanwhile)
     for name, reply in replies.items():
-        peekers.members[name].positions = read_positions(reply)
+        peekers.members[name].positions = reply
 
 
 def entry_of(delivery: Delivery) -> StoredEntry | None:

@@ -33,7 +33,6 @@ from pulsar_spark.client.access import AUTHORIZATION
 from pulsar_spark.client.consumers import (
     ConsumerSet,
     TopicConsumer,
-    read_positions,
 )
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
@@ -227,9 +226,7 @@ class PositionLookup:
                     sought,
                 )
             last = probes.step(lambda probe: probe.get_last(), timeout_s=self._answer_s)
-        answers: _Answers = {
-            topic: read_positions(reply) for topic, reply in last.items()
-        }
+        answers: _Answers = {**last}
         answers.update(probes.take_failures())
         if not self._read_compacted:
             self._correct_segments(answers)

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Sequence
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.wire.commands import SubscribeRequest
@@ -67,7 +67,7 @@ class Probe:
         """
         replies = self._consumers.step(lambda consumer: consumer.get_last())
         if (reply := replies.get(self._topic_partition)) is not None:
-            return read_positions(reply).before.position
+            return reply.before.position
         for failure in self._consumers.failures.values():
             if not failure.retriable:
                 raise failure

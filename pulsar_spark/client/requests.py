@@ -8,10 +8,11 @@ thousand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from pulsar_spark.client.connection import Connection, Pending
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.pending import Pending, await_ends
 from pulsar_spark.errors import PulsarSparkError
 from pulsar_spark.wire.commands import ReplyT, Request
 
@@ -115,7 +116,7 @@ def unanswered(
     return [
         key
         for key, reply in pending.items()
-        if not reply.done() and not reply.running()
+        if not reply.done() and not reply.is_queued
     ]
 
 
@@ -142,19 +143,14 @@ def gather_unheard(
     return gather(sent, left_s)
 
 
-def _await_all(futures: Iterable[Future[Any]], timeout_s: float) -> None:
-    """Wait until all are done, or none became so for ``timeout_s``."""
-    futures = list(futures)
-    if not futures:
-        return
-    step_s = timeout_s / _STEPS
-    # The last reply most often comes last, and a wait for one is cheaper than for all.
-    wait(futures[-1:], step_s)
-    pending = {future for future in futures if not future.done()}
-    silent_steps = int(len(pending) == len(futures))
+def _await_all(requests: Iterable[Pending[Any]], timeout_s: float) -> None:
+    """Wait until all have ended, or none did so for ``timeout_s``."""
+    pending = list(requests)
+    silent_steps = 0
     while pending and silent_steps < _STEPS:
-        done, pending = wait(pending, step_s)
-        silent_steps = 0 if done else silent_steps + 1
+        left = await_ends(pending, timeout_s / _STEPS)
+        silent_steps = silent_steps + 1 if len(left) == len(pending) else 0
+        pending = left
 
 
 def together(*calls: Callable[[], T]) -> list[T]:

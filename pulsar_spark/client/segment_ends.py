@@ -30,7 +30,6 @@ from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import (
     ConsumerSet,
     positions_at_end,
-    read_positions,
 )
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.probe import Listener
@@ -242,6 +241,5 @@ def _passing(probes: ConsumerSet[_Probe], timeout_s: float) -> set[str]:
         passing |= {
             key
             for key, reply in replies.items()
-            if read_positions(reply).before.position
-            >= probes.members[key].start.position
+            if reply.before.position >= probes.members[key].start.position
         }

@@ -32,8 +32,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from pulsar_spark.client.connection import Connection, Pending
+from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pending import Pending
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.requests import fan_out, gather_unheard, send_all
 from pulsar_spark.errors import (

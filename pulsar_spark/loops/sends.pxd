@@ -18,6 +18,8 @@ cdef class Cursor:
     )
     cdef unsigned long long number(self, Py_ssize_t end) except? 0
 
+    cdef unsigned long long field(self, unsigned int tag, Py_ssize_t end) except? 0
+
 @cython.final
 cdef class Messages:
     cdef object view
@@ -226,9 +228,5 @@ cdef class Packer:
     place_end=cython.longlong, ledger_id=cython.ulonglong, entry_id=cython.ulonglong,
 )
 cpdef tuple read_receipts(const unsigned char[::1] data)
-
-cdef unsigned long long _field(
-    Cursor source, unsigned int tag, Py_ssize_t end
-) except? 0
 
 cdef long long _signed(unsigned long long number) noexcept

@@ -133,6 +133,14 @@ class Cursor:
         self.offset = -1
         return 0
 
+    def field(self, tag: int, end: int) -> int:
+        """Read a number that has this tag; else the place is below 0."""
+        if self.offset < 0 or self.offset >= end or self.data[self.offset] != tag:
+            self.offset = -1
+            return 0
+        self.offset += 1
+        return self.number(end)
+
 
 class Messages:
     """Rows as the messages of a batch, back to back.
@@ -715,20 +723,20 @@ def read_receipts(  # noqa: C901 - as above
         if data[begin + 10] != 0x3A or data[begin + 11] != size - 8:
             break
         source.offset = begin + 12
-        producer_id = _field(source, 0x08, end)
-        sequence_id = _field(source, 0x10, end)
-        place_end = _field(source, 0x1A, end)
+        producer_id = source.field(0x08, end)
+        sequence_id = source.field(0x10, end)
+        place_end = source.field(0x1A, end)
         if source.offset < 0 or place_end > end - source.offset:
             break
         place_end += source.offset
-        ledger_id = _field(source, 0x08, place_end)
-        entry_id = _field(source, 0x10, place_end)
+        ledger_id = source.field(0x08, place_end)
+        entry_id = source.field(0x10, place_end)
         if 0 <= source.offset < place_end:
-            _field(source, 0x18, place_end)
+            source.field(0x18, place_end)
         if source.offset != place_end:
             break
         if source.offset < end:
-            _field(source, 0x20, end)
+            source.field(0x20, end)
         if source.offset != end:
             break
         receipts.append(
@@ -739,15 +747,6 @@ def read_receipts(  # noqa: C901 - as above
         )
         begin = end
     return receipts, begin
-
-
-def _field(source: Cursor, tag: int, end: int) -> int:
-    """Read a number that has this tag; the cursor's place is below 0 after another."""
-    if source.offset < 0 or source.offset >= end or source.data[source.offset] != tag:
-        source.offset = -1
-        return 0
-    source.offset += 1
-    return source.number(end)
 
 
 def _signed(number: int) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pulsar_spark.errors import OptionError
@@ -17,7 +16,7 @@ from pulsar_spark.message_id import (
     decode_message_id,
     encode_message_id,
 )
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import TopicName, sort_key
 from spark_topics.options.offsets import Edge, edge_of, load_by_name
 from spark_topics.options.times import parse_time
 from spark_topics.text import Pairs, shorten
@@ -144,19 +143,26 @@ def topic_tree(values: Mapping[str, _T]) -> dict[str, _T | dict[str, _T]]:
         Such as ``{"persistent://public/default/t": {"0": value, "1": value}}``; the
         value itself where a topic has no partitions.
     """
-    by_topic = {TopicName.parse(name): value for name, value in values.items()}
+    names_of: dict[tuple[str, ...], list[tuple[int, str]]] = {}
+    for name in values:
+        topic, number = sort_key(name)
+        names_of.setdefault(topic, []).append((number, name))
     tree: dict[str, Any] = {}
-    in_order = sorted((topic.sort_key(), topic) for topic in by_topic)
-    for _, group in groupby(in_order, key=lambda item: item[0][:4]):
-        topics = [topic for _, topic in group]
-        base = topics[0].base
+    for _, names in sorted(names_of.items()):
+        names.sort()
+        number, name = names[0]
+        base = TopicName.parse(name).base
+        has_whole_topic = number < 0 or base.full_name in values
         # A partition stands alone where its topic's key is taken or misleading.
-        is_alone = base in by_topic or base.partition_index is not None
-        for topic in topics:
-            if is_alone or topic == base:
-                tree[topic.full_name] = by_topic[topic]
-            else:
-                tree.setdefault(base.full_name, {})[topic.key] = by_topic[topic]
+        if has_whole_topic or base.partition_index is not None:
+            for _, name in names:
+                tree[TopicName.parse(name).full_name] = values[name]
+        elif base.is_scalable:
+            tree[base.full_name] = {
+                TopicName.parse(name).key: values[name] for _, name in names
+            }
+        else:
+            tree[base.full_name] = {str(number): values[name] for number, name in names}
     return tree
 
 

@@ -32,7 +32,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.requests import fan_out
@@ -167,7 +167,7 @@ class CommitCheck:
         moved: set[str] = set()
         if self._reads:
             replies = self._readers.step(lambda reader: reader.get_last())
-            last = {topic: read_positions(r).last for topic, r in replies.items()}
+            last = {topic: r.last for topic, r in replies.items()}
             hidden = {
                 place: entry
                 for place, entry in hidden.items()

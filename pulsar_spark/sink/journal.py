@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings
@@ -323,7 +323,7 @@ class Journal:
         """Return the last message that can be delivered, None if all is forgotten."""
         answers = group.step(lambda one: one.get_last(), meanwhile=meanwhile)
         _check(group)
-        positions = read_positions(answers[self.topic])
+        positions = answers[self.topic]
         if positions.last is None:
             # A broker says so of a topic that it gives away, too.
             stored = self._positions.from_message_ids({self.topic: EARLIEST})

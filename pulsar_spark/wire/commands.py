@@ -19,7 +19,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from pulsar_spark.errors import ProtocolError
-from pulsar_spark.message_id import MessageId, TxnId
+from pulsar_spark.loops.requests import numbers, request_frame
+from pulsar_spark.message_id import MessageId, TopicPositions, TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.frames import encode_frame
 from spark_topics.protobuf import UNREADABLE, holds_text, undecodable_text
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-#: The message that answers a request.
-ReplyT = TypeVar("ReplyT", bound="Message")
+#: The answer to a request; most often the command's own message.
+ReplyT = TypeVar("ReplyT", bound="Message | TopicPositions")
 
 #: What we speak. The broker answers with the lower one of both sides, and features are
 #: decided by that number. 21 is 4.0's.
@@ -46,6 +47,10 @@ _SIGN_BIT = 1 << 63
 _MAX_FLOW_PERMITS = (1 << 31) - 1
 _WORD_BITS = 64
 _MIN_TXN_TTL_MS = 100
+
+#: Tags of the first fields of commands that a plan has many of: two numbers, and a
+#: message. To have protobuf write these would take most of the plan's time.
+_FIRST, _SECOND, _THIRD = 0x08, 0x10, 0x1A
 
 
 class SubType(IntEnum):
@@ -134,6 +139,31 @@ def from_message_id_data(data: pb.MessageIdData) -> MessageId:
     )
 
 
+def read_positions(reply: pb.CommandGetLastMessageIdResponse) -> TopicPositions:
+    """Return the positions of a consumer and its topic partition."""
+    last = from_message_id_data(reply.last_message_id)
+    before = from_message_id_data(reply.consumer_mark_delete_position)
+    # An empty or fully trimmed topic answers -1:-1; a ledger that holds nothing that
+    # can be delivered answers with its entry -1.
+    return TopicPositions(before, last if last.entry_id >= 0 else None)
+
+
+def positions_of(
+    before_ledger_id: int,
+    before_entry_id: int,
+    ledger_id: int,
+    entry_id: int,
+    partition: int,
+    batch_index: int,
+    batch_size: int,
+) -> TopicPositions:
+    """Return positions as ``read_positions`` does, of the numbers in the reply."""
+    last = None
+    if entry_id >= 0:
+        last = MessageId(ledger_id, entry_id, batch_index, partition, batch_size)
+    return TopicPositions(MessageId(before_ledger_id, before_entry_id), last)
+
+
 def ack_set_words(batch_index: int, batch_size: int) -> list[int]:
     """Return the ack_set that acknowledges the first messages of a batch.
 
@@ -199,49 +229,61 @@ class Attached(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Request(Generic[ReplyT]):
     """A command that the broker answers.
 
+    Args:
+        command_type: The number of the type of the command.
+        body: The command's own message, still without a number of the request; or the
+            bytes of that message.
+        reply_type: The type of the answer, unless the broker refuses.
+        consumer_id: The consumer that has to stay for an answer to come, None for none.
+            A broker (4.0.7) that closes the consumer first says nothing to the request.
+
     Attributes:
-        command: The command, still without a request id.
-        reply_type: The message that answers it, unless the broker refuses.
+        command_type, reply_type, consumer_id: The same.
     """
 
-    command: pb.BaseCommand
-    reply_type: type[ReplyT]
+    __slots__ = ("_body", "command_type", "consumer_id", "reply_type")
+
+    def __init__(
+        self,
+        command_type: int,
+        body: Message | bytes,
+        reply_type: type[ReplyT],
+        consumer_id: int | None = None,
+    ) -> None:
+        self.command_type = command_type
+        self.reply_type = reply_type
+        self.consumer_id = consumer_id
+        self._body = body if isinstance(body, bytes) else body.SerializeToString()
 
     @property
     def name(self) -> str:
         """Return the protocol's name of the request, such as ``LOOKUP``."""
-        return command_name(self.command.type).removesuffix("_REQUEST")
+        return command_name(self.command_type).removesuffix("_REQUEST")
+
+    @property
+    def command(self) -> pb.BaseCommand:
+        """Return the command, still without a number of the request."""
+        command = pb.BaseCommand(type=self.command_type)
+        getattr(command, _BODY_FIELDS[self.command_type]).MergeFromString(self._body)
+        return command
 
     @property
     def subject(self) -> str:
         """Return the topic or namespace of the request, "" for none."""
-        body = getattr(self.command, _BODY_FIELDS[self.command.type])
+        body = getattr(self.command, _BODY_FIELDS[self.command_type])
         subject: str = getattr(body, "topic", "") or getattr(body, "namespace", "")
         return subject
 
     @property
     def attaches(self) -> Attached | None:
         """Return the consumer or producer that the request attaches, None for none."""
-        if self.command.type == pb.BaseCommand.PRODUCER:
+        if self.command_type == pb.BaseCommand.PRODUCER:
             return Attached(True, self.command.producer.producer_id)
-        if self.command.type == pb.BaseCommand.SUBSCRIBE:
+        if self.command_type == pb.BaseCommand.SUBSCRIBE:
             return Attached(False, self.command.subscribe.consumer_id)
-        return None
-
-    @property
-    def consumer_id(self) -> int | None:
-        """Return the consumer that has to stay for an answer to come, None for none.
-
-        A broker (4.0.7) that closes the consumer meanwhile says nothing to the request.
-        """
-        if self.command.type == pb.BaseCommand.GET_LAST_MESSAGE_ID:
-            return self.command.getLastMessageId.consumer_id
-        if self.command.type == pb.BaseCommand.ACK:
-            return self.command.ack.consumer_id
         return None
 
     def encode(self, request_id: int) -> bytes:
@@ -250,11 +292,8 @@ class Request(Generic[ReplyT]):
         Args:
             request_id: Comes back in the reply; unique on the connection.
         """
-        command = pb.BaseCommand()
-        command.CopyFrom(self.command)
-        body = getattr(command, _BODY_FIELDS[command.type])
-        setattr(body, number_field(body), request_id)
-        return _encode(command)
+        tag = _number_tag(self.command_type)
+        return request_frame(self.command_type, self._body, tag, request_id)
 
 
 #: Fields that link a reply to its request, most particular first.
@@ -274,6 +313,14 @@ def number_field(body: Any) -> str:
 def _number_field(descriptor: Any) -> str:
     fields = descriptor.fields_by_name
     return next(name for name in _NUMBER_FIELDS if name in fields)
+
+
+@functools.cache
+def _number_tag(command_type: int) -> int:
+    """Return the tag of the field that links a request of a type to its reply."""
+    body: Any = pb.BaseCommand.DESCRIPTOR.fields_by_number[command_type].message_type
+    number: int = body.fields_by_name[_number_field(body)].number
+    return number << 3
 
 
 # -- connection ------------------------------------------------------------------------
@@ -353,10 +400,7 @@ def lookup(
         authoritative=authoritative,
         advertised_listener_name=advertised_listener_name or None,
     )
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=body),
-        pb.CommandLookupTopicResponse,
-    )
+    return Request(pb.BaseCommand.LOOKUP, body, pb.CommandLookupTopicResponse)
 
 
 def partitioned_metadata(
@@ -373,9 +417,8 @@ def partitioned_metadata(
         topic=topic, metadata_auto_creation_enabled=auto_creation
     )
     return Request(
-        pb.BaseCommand(
-            type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=body
-        ),
+        pb.BaseCommand.PARTITIONED_METADATA,
+        body,
         pb.CommandPartitionedTopicMetadataResponse,
     )
 
@@ -390,12 +433,8 @@ def scalable_topic_lookup(topic: str) -> Request[pb.CommandScalableTopicUpdate]:
         topic: Full name, without the suffix of a partition.
     """
     return Request(
-        pb.BaseCommand(
-            type=pb.BaseCommand.SCALABLE_TOPIC_LOOKUP,
-            scalable_topic_lookup=pb.CommandScalableTopicLookup(
-                topic=topic, create_if_missing=False
-            ),
-        ),
+        pb.BaseCommand.SCALABLE_TOPIC_LOOKUP,
+        pb.CommandScalableTopicLookup(topic=topic, create_if_missing=False),
         pb.CommandScalableTopicUpdate,
     )
 
@@ -428,15 +467,13 @@ def scalable_topic_subscribe(
         consumer_name: By which the controller knows the consumer again.
     """
     return Request(
-        pb.BaseCommand(
-            type=pb.BaseCommand.SCALABLE_TOPIC_SUBSCRIBE,
-            scalable_topic_subscribe=pb.CommandScalableTopicSubscribe(
-                topic=topic,
-                subscription=subscription,
-                consumer_name=consumer_name,
-                consumer_id=consumer_id,
-                consumer_type=0,
-            ),
+        pb.BaseCommand.SCALABLE_TOPIC_SUBSCRIBE,
+        pb.CommandScalableTopicSubscribe(
+            topic=topic,
+            subscription=subscription,
+            consumer_name=consumer_name,
+            consumer_id=consumer_id,
+            consumer_type=0,
         ),
         pb.CommandScalableTopicSubscribeResponse,
     )
@@ -449,12 +486,8 @@ def scalable_topic_unsubscribe(consumer_id: int) -> Request[pb.CommandSuccess]:
         consumer_id: As ``scalable_topic_subscribe`` had it, on the same connection.
     """
     return Request(
-        pb.BaseCommand(
-            type=pb.BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE,
-            scalable_topic_unsubscribe=pb.CommandScalableTopicUnsubscribe(
-                consumer_id=consumer_id
-            ),
-        ),
+        pb.BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE,
+        pb.CommandScalableTopicUnsubscribe(consumer_id=consumer_id),
         pb.CommandSuccess,
     )
 
@@ -470,10 +503,8 @@ def watch_scalable_topics(
         namespace: ``tenant/namespace``.
     """
     return Request(
-        pb.BaseCommand(
-            type=pb.BaseCommand.WATCH_SCALABLE_TOPICS,
-            watch_scalable_topics=pb.CommandWatchScalableTopics(namespace=namespace),
-        ),
+        pb.BaseCommand.WATCH_SCALABLE_TOPICS,
+        pb.CommandWatchScalableTopics(namespace=namespace),
         pb.CommandWatchScalableTopicsUpdate,
     )
 
@@ -513,9 +544,8 @@ def topics_of_namespace(
         topics_hash=topics_hash or None,
     )
     return Request(
-        pb.BaseCommand(
-            type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=body
-        ),
+        pb.BaseCommand.GET_TOPICS_OF_NAMESPACE,
+        body,
         pb.CommandGetTopicsOfNamespaceResponse,
     )
 
@@ -565,10 +595,7 @@ def get_schema(
     if version and len(version) != _VERSION_BYTES:
         raise ValueError(f"no version of a schema has {len(version)} bytes")
     body = pb.CommandGetSchema(topic=topic, schema_version=version or None)
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=body),
-        pb.CommandGetSchemaResponse,
-    )
+    return Request(pb.BaseCommand.GET_SCHEMA, body, pb.CommandGetSchemaResponse)
 
 
 # -- consumer --------------------------------------------------------------------------
@@ -665,9 +692,7 @@ def subscribe(
         subscription_properties=_key_values(how.subscription_properties),
         replicate_subscription_state=how.replicate_subscription_state or None,
     )
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body), pb.CommandSuccess
-    )
+    return Request(pb.BaseCommand.SUBSCRIBE, body, pb.CommandSuccess)
 
 
 def _key_values(pairs: Iterable[tuple[str, str]]) -> list[pb.KeyValue]:
@@ -710,17 +735,15 @@ def ack_cumulative(
     Raises:
         ValueError: batch_index without a batch_size that holds it.
     """
-    ack_set: list[int] = []
     if message_id.batch_index >= 0:
         ack_set = ack_set_words(message_id.batch_index, message_id.batch_size)
-    body = pb.CommandAck(
-        consumer_id=consumer_id,
-        ack_type=pb.CommandAck.Cumulative,
-        message_id=[_bare_position(message_id, ack_set)],
-    )
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.ACK, ack=body), pb.CommandAckResponse
-    )
+        place = _bare_position(message_id, ack_set).SerializeToString()
+    else:
+        ledger_id = to_unsigned(message_id.ledger_id)
+        place = numbers((_FIRST, ledger_id, _SECOND, to_unsigned(message_id.entry_id)))
+    cumulative = pb.CommandAck.Cumulative
+    body = numbers((_FIRST, consumer_id, _SECOND, cumulative, _THIRD, len(place)))
+    return Request(pb.BaseCommand.ACK, body + place, pb.CommandAckResponse, consumer_id)
 
 
 def seek_to_publish_time(
@@ -731,47 +754,32 @@ def seek_to_publish_time(
         consumer_id=consumer_id,
         message_publish_time=publish_time_ms,
     )
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=body), pb.CommandSuccess
-    )
+    return Request(pb.BaseCommand.SEEK, body, pb.CommandSuccess)
 
 
-def get_last_message_id(
-    consumer_id: int,
-) -> Request[pb.CommandGetLastMessageIdResponse]:
+def get_last_message_id(consumer_id: int) -> Request[TopicPositions]:
     """Build GET_LAST_MESSAGE_ID: where does this consumer's topic end?"""
-    body = pb.CommandGetLastMessageId(consumer_id=consumer_id)
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=body),
-        pb.CommandGetLastMessageIdResponse,
-    )
+    body = numbers((_FIRST, consumer_id))
+    kind = pb.BaseCommand.GET_LAST_MESSAGE_ID
+    return Request(kind, body, TopicPositions, consumer_id)
 
 
 def close_consumer(consumer_id: int) -> Request[pb.CommandSuccess]:
     """Build CLOSE_CONSUMER. A subscription that is not durable ends with it."""
-    body = pb.CommandCloseConsumer(consumer_id=consumer_id)
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=body),
-        pb.CommandSuccess,
-    )
+    body = numbers((_FIRST, consumer_id))
+    return Request(pb.BaseCommand.CLOSE_CONSUMER, body, pb.CommandSuccess)
 
 
 def unsubscribe(consumer_id: int) -> Request[pb.CommandSuccess]:
     """Build UNSUBSCRIBE, which deletes a subscription without other consumers."""
     body = pb.CommandUnsubscribe(consumer_id=consumer_id)
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=body),
-        pb.CommandSuccess,
-    )
+    return Request(pb.BaseCommand.UNSUBSCRIBE, body, pb.CommandSuccess)
 
 
 def consumer_stats(consumer_id: int) -> Request[pb.CommandConsumerStatsResponse]:
     """Build CONSUMER_STATS. An unknown consumer costs the connection."""
     body = pb.CommandConsumerStats(consumer_id=consumer_id)
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.CONSUMER_STATS, consumerStats=body),
-        pb.CommandConsumerStatsResponse,
-    )
+    return Request(pb.BaseCommand.CONSUMER_STATS, body, pb.CommandConsumerStatsResponse)
 
 
 # -- producer --------------------------------------------------------------------------
@@ -821,19 +829,13 @@ def producer(
         schema=schema,
         encrypted=encrypted or None,
     )
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body),
-        pb.CommandProducerSuccess,
-    )
+    return Request(pb.BaseCommand.PRODUCER, body, pb.CommandProducerSuccess)
 
 
 def close_producer(producer_id: int) -> Request[pb.CommandSuccess]:
     """Build CLOSE_PRODUCER. Its answer comes behind all receipts of what was sent."""
     body = pb.CommandCloseProducer(producer_id=producer_id)
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=body),
-        pb.CommandSuccess,
-    )
+    return Request(pb.BaseCommand.CLOSE_PRODUCER, body, pb.CommandSuccess)
 
 
 # -- transactions ----------------------------------------------------------------------
@@ -850,9 +852,8 @@ def tc_client_connect(
     """
     body = pb.CommandTcClientConnectRequest(tc_id=tc_id, scalable=is_scalable or None)
     return Request(
-        pb.BaseCommand(
-            type=pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=body
-        ),
+        pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST,
+        body,
         pb.CommandTcClientConnectResponse,
     )
 
@@ -876,10 +877,7 @@ def new_txn(
     body = pb.CommandNewTxn(
         txn_ttl_millis=ttl_ms, tc_id=tc_id, scalable=is_scalable or None
     )
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=body),
-        pb.CommandNewTxnResponse,
-    )
+    return Request(pb.BaseCommand.NEW_TXN, body, pb.CommandNewTxnResponse)
 
 
 def add_partitions_to_txn(
@@ -898,10 +896,7 @@ def add_partitions_to_txn(
         scalable=txn.is_scalable or None,
     )
     return Request(
-        pb.BaseCommand(
-            type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=body
-        ),
-        pb.CommandAddPartitionToTxnResponse,
+        pb.BaseCommand.ADD_PARTITION_TO_TXN, body, pb.CommandAddPartitionToTxnResponse
     )
 
 
@@ -913,10 +908,7 @@ def end_txn(txn: TxnId, action: TxnAction) -> Request[pb.CommandEndTxnResponse]:
         txn_action=action,
         scalable=txn.is_scalable or None,
     )
-    return Request(
-        pb.BaseCommand(type=pb.BaseCommand.END_TXN, endTxn=body),
-        pb.CommandEndTxnResponse,
-    )
+    return Request(pb.BaseCommand.END_TXN, body, pb.CommandEndTxnResponse)
 
 
 #: Below every transaction: the -1 of Java. The broker drops none as outdated.
@@ -939,10 +931,7 @@ def end_txn_on_partition(
         txnid_least_bits_of_low_watermark=_NO_WATERMARK,
     )
     return Request(
-        pb.BaseCommand(
-            type=pb.BaseCommand.END_TXN_ON_PARTITION, endTxnOnPartition=body
-        ),
-        pb.CommandEndTxnOnPartitionResponse,
+        pb.BaseCommand.END_TXN_ON_PARTITION, body, pb.CommandEndTxnOnPartitionResponse
     )
 
 

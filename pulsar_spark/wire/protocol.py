@@ -13,11 +13,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.loops.fact import END, ENTRY_ID, LEDGER_ID, REDELIVERY_COUNT, START
+from pulsar_spark.loops.requests import Reply, read_replies
 from pulsar_spark.loops.sends import Receipt, read_receipts
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -30,14 +31,15 @@ from pulsar_spark.wire.frames import (
 )
 from spark_topics.loops.memory import new_bytes
 
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
 #: What a broker uses as request id where it speaks of no request of ours.
 NO_REQUEST = 2**64 - 1
 
 #: The last sequence id of a producer that has sent nothing.
 _NO_SEQUENCE_ID = -1
+
+#: The bodies of replies that say nothing but that a request succeeded.
+DONE = pb.CommandSuccess()
+ACKNOWLEDGED = pb.CommandAckResponse()
 
 #: Ids travel as unsigned numbers, but the half above this stands for negative ones,
 #: which places outside of a topic have.
@@ -59,19 +61,6 @@ class Connected:
     protocol_version: int
     max_message_size_bytes: int
     supports_scalable_topics: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A request succeeded.
-
-    Attributes:
-        request_id: Which one.
-        body: The command's own message, such as a CommandLookupTopicResponse.
-    """
-
-    request_id: int
-    body: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +296,8 @@ class ClientProtocol:
                     return
                 if (event := self._event(frame)) is not None:
                     yield event
+                    if isinstance(event, Reply):  # of those there may be thousands
+                        yield from self._replies()
         except ProtocolError as error:
             self._state = State.FAILED
             self._reader.stop(error)
@@ -317,6 +308,14 @@ class ClientProtocol:
         receipts, size = read_receipts(self._reader.unread)
         self._reader.skip(size)
         return receipts
+
+    def _replies(self) -> list[Reply]:
+        """Take the replies at the head of the stream, while they are usual."""
+        replies, size = read_replies(
+            self._reader.unread, DONE, ACKNOWLEDGED, commands.positions_of
+        )
+        self._reader.skip(size)
+        return replies
 
     def _event(self, frame: Frame) -> Event | None:
         command = commands.decode_command(frame.command)
@@ -453,6 +452,20 @@ def _producer_success(command: pb.BaseCommand) -> Reply | Refusal | Queued:
     return _reply(command) if body.producer_ready else Queued(body.request_id)
 
 
+def _success(command: pb.BaseCommand) -> Reply:
+    return Reply(command.success.request_id, DONE)
+
+
+def _acknowledged(command: pb.BaseCommand) -> Reply | Refusal:
+    answer = _reply(command)
+    return answer._replace(body=ACKNOWLEDGED) if isinstance(answer, Reply) else answer
+
+
+def _last_message(command: pb.BaseCommand) -> Reply:
+    body = command.getLastMessageIdResponse
+    return Reply(body.request_id, commands.read_positions(body))
+
+
 def _reply(command: pb.BaseCommand) -> Reply | Refusal:
     """Read any reply. In BaseCommand a body's field number equals its type number."""
     field = pb.BaseCommand.DESCRIPTOR.fields_by_number[command.type]
@@ -477,14 +490,14 @@ _HANDLERS: dict[int, Callable[[pb.BaseCommand], Event | None]] = {
     pb.BaseCommand.ERROR: _refusal,
     pb.BaseCommand.CLOSE_CONSUMER: _closed_consumer,
     pb.BaseCommand.AUTH_CHALLENGE: _challenge,
-    pb.BaseCommand.SUCCESS: _reply,
+    pb.BaseCommand.SUCCESS: _success,
     pb.BaseCommand.PARTITIONED_METADATA_RESPONSE: _reply,
     pb.BaseCommand.LOOKUP_RESPONSE: _reply,
-    pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: _reply,
+    pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: _last_message,
     pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: _reply,
     pb.BaseCommand.GET_SCHEMA_RESPONSE: _reply,
     pb.BaseCommand.CONSUMER_STATS_RESPONSE: _reply,
-    pb.BaseCommand.ACK_RESPONSE: _reply,
+    pb.BaseCommand.ACK_RESPONSE: _acknowledged,
     pb.BaseCommand.SEND_RECEIPT: _receipt,
     pb.BaseCommand.SEND_ERROR: _send_refused,
     pb.BaseCommand.CLOSE_PRODUCER: _closed_producer,

@@ -17,8 +17,8 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.client.connection import Pending
 from pulsar_spark.client.entry_reader import EntryReader, ReaderSettings
+from pulsar_spark.client.pending import Pending
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.message_id import EARLIEST
 from pulsar_spark.options import parse_read_options, parse_write_options

@@ -12,16 +12,17 @@ import itertools
 import re
 import struct
 import urllib.request
-from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pulsar_spark.client.pending import await_ends
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.errors import (
     SERVER_ERRORS,
     BrokerError,
+    PulsarSparkError,
     TransactionsOffError,
     TransportError,
 )
@@ -172,12 +173,12 @@ def raw(txn: TxnId) -> RawTxnId:
     return RawTxnId(txn.most, txn.least)
 
 
-def code(error: BaseException | None) -> str:
+def code(answer: object) -> str:
     """The broker's name of an error, or "ok"."""
-    if error is None:
+    if not isinstance(answer, PulsarSparkError):
         return "ok"
-    assert isinstance(error, BrokerError), error
-    return error.code
+    assert isinstance(answer, BrokerError), answer
+    return answer.code
 
 
 @pytest.fixture(scope="module")
@@ -303,8 +304,8 @@ def test_two_ends_at_once(lab: Lab, first: TxnAction, second: TxnAction) -> None
             commands.add_partitions_to_txn(txn, [topic]),
         ]
         replies = [lab.connection.request(request) for request in requests]
-        assert not wait(replies, PATIENCE_S).not_done
-        *errors, addition = (reply.exception() for reply in replies)
+        assert not await_ends(replies, PATIENCE_S)
+        *errors, addition = (reply.outcome() for reply in replies)
         codes = [code(error) for error in errors]
         assert codes.count("ok") == 1
         action = (first, second)[codes.index("ok")]
@@ -499,11 +500,11 @@ def test_a_crash(lab: Lab) -> None:
         for how, action in actions.items()
     ]
     lab.broker.restart(kill=True)
-    assert not wait(replies, PATIENCE_S).not_done
+    assert not await_ends(replies, PATIENCE_S)
     # No coordinator is there, and no transaction expires, until a client connects.
     reply = lab.connection.request(commands.new_txn(0, TTL_MS))
-    wait([reply], PATIENCE_S)
-    assert code(reply.exception(0)) == "TransactionCoordinatorNotFound"
+    assert not await_ends([reply], PATIENCE_S)
+    assert code(reply.outcome()) == "TransactionCoordinatorNotFound"
     for how, action in actions.items():
         done, ending = begun[f"done, {how}"], begun[f"ending, {how}"]
         for txn in (done, ending):

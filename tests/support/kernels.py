@@ -51,7 +51,10 @@ CAN_COMPILE = (
 FORMS = ("python", "compiled", "checked")
 
 #: Modules whose classes are made of those of another, which are of the same form then.
-BASES = {"pulsar_spark.loops.json_values": "pulsar_spark.loops.avro"}
+BASES = {
+    "pulsar_spark.loops.json_values": "pulsar_spark.loops.avro",
+    "pulsar_spark.loops.requests": "pulsar_spark.loops.sends",
+}
 
 
 @functools.cache

@@ -19,7 +19,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
-from pulsar_spark.client.connection import Connection, Pending
+from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.pending import Pending
 from pulsar_spark.wire.protocol import Connected
 
 
@@ -42,6 +43,8 @@ class RoundTrips:
         # The same for permits and entries, entries and receipts, by thread.
         self._streamed: dict[int, int] = {}
         self._handshakes: dict[Connection, int] = {}
+        # Depth of each request, or of the end of what a thread does.
+        self._depths: dict[Any, int] = {}
         # Depth of what permits or entries will bring, by connection and thread.
         self._sent: dict[tuple[int, int], int] = {}
 
@@ -56,6 +59,7 @@ class RoundTrips:
         yield _before(Connection, "_deliver", self._comes)
         yield _before(Connection, "send_all", self._sends)
         yield _before(Connection, "_tell_stored", self._comes)
+        yield _instead(Pending, "outcome", self._looks)
         yield _instead(Future, "result", self._looks)
         yield _instead(Future, "exception", self._looks)
         yield _instead(ThreadPoolExecutor, "submit", self._starts)
@@ -76,19 +80,19 @@ class RoundTrips:
     ) -> None:
         # Whoever opened a connection, nothing goes there before the handshake is over.
         handshake = self._handshakes.get(connection, 0)
-        pending.depth = max(self._here, self._came, handshake) + 1
+        self._depths[pending] = max(self._here, self._came, handshake) + 1
         if reply_type is Connected:
-            self._handshakes[connection] = pending.depth
+            self._handshakes[connection] = self._depths[pending]
 
     def _is_answered(self, pending: Any, *_: Any) -> None:
-        self.depth = max(self.depth, pending.depth)
+        self.depth = max(self.depth, self._depths[pending])
 
     def _looks(self, method: Any, future: Any, *args: Any) -> Any:
         try:
             return method(future, *args)
         finally:
             if future.done():
-                self._sees(getattr(future, "depth", 0))
+                self._sees(self._depths.get(future, 0))
 
     def _starts(self, method: Any, threads: Any, work: Any, *args: Any) -> Any:
         """A thread begins with what has been seen where it was started."""
@@ -102,7 +106,7 @@ class RoundTrips:
             try:
                 return work(*args)
             finally:
-                future.depth = max(self._here, self._came)
+                self._depths[future] = max(self._here, self._came)
 
         future: Any = None
         is_known = threading.Event()

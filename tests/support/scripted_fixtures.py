@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import time
-from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import requests
-from pulsar_spark.client.connection import Pending
+from pulsar_spark.client import connection, requests
+from pulsar_spark.client.pending import Pending
 from pulsar_spark.client.pool import ConnectionPool
 from tests.support import patience
 from tests.support.scripted_broker import (
@@ -22,7 +21,7 @@ from tests.support.scripted_broker import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from tests.support.fixtures import Clock
 
@@ -35,34 +34,33 @@ def unhurried(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Clock:
     see, too, goes on when nothing else will happen.
     """
 
-    def wait(
-        waiting: Iterable[futures.Future[Any]], timeout: float
-    ) -> tuple[set[futures.Future[Any]], set[futures.Future[Any]]]:
-        waiting = set(waiting)
+    def await_ends(
+        requests: Sequence[Pending[Any]], timeout_s: float
+    ) -> list[Pending[Any]]:
         until = time.monotonic() + PATIENCE_S
-        while left := {one for one in waiting if not one.done()}:
+        while left := [one for one in requests if not one.done()]:
             if all(map(_is_left_unanswered, left)):
-                clock.now += 1.01 * timeout  # never less, whatever the sum of many
+                clock.now += 1.01 * timeout_s  # never less, whatever the sum of many
                 break
             assert time.monotonic() < until, "the broker is silent, and not on purpose"
             time.sleep(0.002)
-        return waiting - left, left
+        return left
 
-    monkeypatch.setattr(futures, "wait", wait)
-    monkeypatch.setattr(requests, "wait", wait)
+    monkeypatch.setattr(connection, "await_ends", await_ends)
+    monkeypatch.setattr(requests, "await_ends", await_ends)
     return clock
 
 
-def _is_left_unanswered(request: futures.Future[Any]) -> bool:
+def _is_left_unanswered(request: Pending[Any]) -> bool:
     """Whether a broker has it, and says nothing."""
-    assert isinstance(request, Pending)
-    transport: Any = request.connection._transport
+    connection: Any = request.connection
+    transport = connection._transport
     try:
         port = transport._socket.getsockname()[1]
     except OSError:  # the connection ends, and the request with it
         return False
     number = port, request.request_id
-    return number in unanswered and (number not in in_a_queue or request.running())
+    return number in unanswered and (number not in in_a_queue or request.is_queued)
 
 
 @pytest.fixture(autouse=True)

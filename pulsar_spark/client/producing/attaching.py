@@ -16,8 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pulsar_spark.client.connection import Connection, Pending
+from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.lookup import TopicLookup
+from pulsar_spark.client.pending import Pending
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.client.producing.refusals import TERMINATED, explained
 from pulsar_spark.client.producing.states import TopicProducer
@@ -276,10 +277,10 @@ class Attacher:
             serving: Connections to those brokers, or why there are none.
         """
         for topic in serving:
-            reply = sent.get(topic)
-            if isinstance(reply, Pending):
-                reply.connection.drop(reply)
-                self._give_up(producers[topic], reply.connection, is_unanswered=True)
+            reply, connection = sent.get(topic), connections.get(topic)
+            if isinstance(reply, Pending) and isinstance(connection, Connection):
+                connection.drop(reply)
+                self._give_up(producers[topic], connection, is_unanswered=True)
         connections.update(serving)
         sent |= self._send_to(producers, serving)
 
@@ -443,4 +444,4 @@ def _says_sealed(answer: PulsarSparkError) -> bool:
 
 def _is_queued(pending: Pending[Any] | PulsarSparkError) -> bool:
     """Return whether the broker queued the request and will answer later."""
-    return isinstance(pending, Pending) and pending.running()
+    return isinstance(pending, Pending) and pending.is_queued

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from pulsar_spark.client.consumers import ConsumerSet, read_positions
+from pulsar_spark.client.consumers import ConsumerSet
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.probe import Listener
 from pulsar_spark.message_id import EARLIEST, MessageId
@@ -78,7 +78,7 @@ def _probe(
             replies = probes.step(lambda probe: probe.get_last(), left)
             left &= replies.keys()
             for name, reply in replies.items():
-                place = read_positions(reply).before.position
+                place = reply.before.position
                 came, end = probes.members[name].first, stored[name].position
                 if came > end if came else place >= end:
                     answers[name] = True

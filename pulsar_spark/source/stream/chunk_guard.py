@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,7 +71,7 @@ class ChunkGuard:
         self.chunked: set[str] = set()
         self._pool = pool
         self._expire_s = expire_s
-        self._histories: dict[str, _History] = defaultdict(_History)
+        self._histories: dict[str, _History] = {}  # of those looked at last time
         self._turn = 0
 
     def note_chunk(self, topic_partition: str) -> None:
@@ -96,7 +95,11 @@ class ChunkGuard:
             For each topic partition its due entry or an earlier one, EARLIEST for none
             at all; those that could not be looked at now are left out.
         """
-        unseen = {n: end for n, end in due.items() if self._histories[n].end != end}
+        unseen = {
+            name: end
+            for name, end in due.items()
+            if name not in self._histories or self._histories[name].end != end
+        }
         windows = {
             name: _Window(due[name], done[name], self._size(name))
             for name in self._chosen(unseen)
@@ -105,17 +108,18 @@ class ChunkGuard:
         limits = {}
         now_s = time.monotonic()
         for name, end in due.items():
-            history = self._histories[name]
             if name in histories:
                 seen = histories[name]
                 if seen is None:
                     continue
-                history.add(end, seen, now_s)
+                self._histories.setdefault(name, _History()).add(end, seen, now_s)
             elif name in unseen:
-                history.clear()
+                self._histories.pop(name, None)
                 limits[name] = end
                 continue
-            limits[name] = history.limit(now_s - self._expire_s, self._expire_s > 0)
+            limits[name] = self._histories[name].limit(
+                now_s - self._expire_s, self._expire_s > 0
+            )
         return limits
 
     def _chosen(self, names: Iterable[str]) -> list[str]:
@@ -123,7 +127,8 @@ class ChunkGuard:
         chosen: list[str] = []
         without_chunks: list[str] = []
         for name in names:
-            (chosen if topic_of(name) in self.chunked else without_chunks).append(name)
+            is_chunked = self.chunked and topic_of(name) in self.chunked
+            (chosen if is_chunked else without_chunks).append(name)
         turn = self._turn % len(without_chunks) if without_chunks else 0
         self._turn += min(_LOOKS, len(without_chunks))
         return chosen + (without_chunks[turn:] + without_chunks[:turn])[:_LOOKS]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pulsar_spark.message_id import EARLIEST, MessageId, message_after
+from pulsar_spark.message_id import EARLIEST, MessageId, parse_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class LastRead:
         Raises:
             ValueError: The text has another form, or a number is out of range.
         """
-        return cls.of(MessageId.parse_text(text))
+        return cls(*parse_numbers(text))
 
     @property
     def position(self) -> tuple[int, int]:
@@ -72,7 +72,9 @@ class LastRead:
         """Return the first message to read next; its entry need not exist."""
         if self == NOTHING_READ:
             return EARLIEST
-        return message_after(self.message_id)
+        if self.batch_index < 0:
+            return MessageId(self.ledger_id, self.entry_id + 1)
+        return MessageId(self.ledger_id, self.entry_id, self.batch_index + 1)
 
     def has_read(self, last: MessageId) -> bool:
         """Return whether nothing up to a message, inclusive, is left to read."""
@@ -87,7 +89,8 @@ class LastRead:
         return self.ledger_id, self.entry_id, index
 
     def __str__(self) -> str:
-        return str(self.message_id)
+        text = f"{self.ledger_id}:{self.entry_id}"
+        return text if self.batch_index < 0 else f"{text}:{self.batch_index}"
 
 
 #: The position of a query that begins with the first message ever stored.

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pulsar_spark.errors import DataLossError
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import TopicName, is_segment
 
 if TYPE_CHECKING:
     from pulsar_spark.client.registrations import Registrations
@@ -74,6 +74,8 @@ class Segments:
 
         None where the topic is not known to be a scalable one.
         """
+        if not self._layouts:
+            return None
         return self._layouts.get(TopicName.parse(name).scalable_name)
 
     def is_absent(self, name: str) -> bool:
@@ -194,8 +196,8 @@ class Segments:
             Ids by the name of the topic; only topics of which it has seen segments.
         """
         latest: dict[str, int] = {}
-        for topic in map(TopicName.parse, read):
-            if topic.is_segment and topic.partition_index is not None:
+        for topic in map(TopicName.parse, filter(is_segment, read)):
+            if topic.partition_index is not None:
                 name = topic.scalable_name
                 latest[name] = max(latest.get(name, -1), topic.partition_index)
         unseen = {}

@@ -18,7 +18,7 @@ from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import id_of_a_whole_topic
 from pulsar_spark.source.stream.last_read import LastRead
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import TopicName, topic_of
 
 logger = logging.getLogger("pulsar_spark.source")
 
@@ -133,9 +133,9 @@ class StreamEnds:
 
 def _named(topics: Mapping[str, _T], name: str) -> _T | None:
     """Return the value of a topic partition, or else of the whole topic."""
-    if name in topics:
-        return topics[name]
-    return topics.get(TopicName.parse(name).base.full_name)
+    if name in topics or not topics:
+        return topics.get(name)
+    return topics.get(topic_of(name))
 
 
 def _earlier(last: MessageId, end: MessageId | None) -> MessageId:

@@ -14,13 +14,12 @@ import contextlib
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer, read_positions
+from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.peek import entry_of
 from pulsar_spark.client.pool import ConnectionPool
@@ -33,7 +32,7 @@ from pulsar_spark.errors import (
     TopicMigratedError,
     TopicNotFoundError,
 )
-from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId, TopicPositions
 from pulsar_spark.source.stream.chunk_guard import ChunkGuard
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.wire import commands
@@ -295,7 +294,7 @@ class Subscription:
                 if entry.is_chunk and self._guard is not None:
                     self._guard.note_chunk(topic)
             with self._arrived:
-                entries[topic] = tuple(member.ahead)
+                entries[topic] = member.ahead
         return entries
 
     def may_be_on(self, topics: Iterable[str]) -> None:
@@ -364,13 +363,12 @@ class Subscription:
         standings: dict[str, CursorStatus] = {}
         behind = topics
         for _ in range(_ACK_TRIES):
-            replies: dict[str, pb.CommandGetLastMessageIdResponse] = {}
+            replies: dict[str, TopicPositions] = {}
             # Brokers take both in this order. Where one answers before it is done with
             # the first, that is asked for, and looked at, once more.
             ask = partial(self._ask_last, behind, replies)
             to_acknowledge = self._acknowledge(read, behind, meanwhile=ask)
-            for topic, reply in replies.items():
-                positions = read_positions(reply)
+            for topic, positions in replies.items():
                 is_kept = self._durable and topic not in self._unchecked
                 standings[topic] = CursorStatus(
                     LastRead.of(positions.before), positions.last, is_kept
@@ -518,9 +516,7 @@ class Subscription:
 
     # -- acknowledgements --------------------------------------------------------------
 
-    def _ask_last(
-        self, topics: list[str], replies: dict[str, pb.CommandGetLastMessageIdResponse]
-    ) -> None:
+    def _ask_last(self, topics: list[str], replies: dict[str, TopicPositions]) -> None:
         """Add what brokers say of cursors and ends to the replies."""
         replies.update(self._group.step(lambda member: member.get_last(), topics))
 
@@ -652,13 +648,16 @@ class _Member(TopicConsumer):
         ahead: Entries that were looked at and not yet passed by.
     """
 
+    __slots__ = ("_arrived", "_permits", "_unreported", "acknowledged", "ahead")
+
     def __init__(
         self, topic: str, connection: Connection, arrived: threading.Condition
     ) -> None:
         super().__init__(topic, connection)
         self.acknowledged: MessageId | None = None
-        self.ahead: deque[PeekedEntry] = deque()
-        self._unreported: list[PeekedEntry] = []
+        # No lists: few of a hundred thousand have any.
+        self.ahead: tuple[PeekedEntry, ...] = ()
+        self._unreported: tuple[PeekedEntry, ...] = ()
         self._permits = 0  # what the broker may still send, in messages
         self._arrived = arrived
 
@@ -687,8 +686,12 @@ class _Member(TopicConsumer):
 
     def pass_by(self, after: LastRead) -> None:
         """Forget entries up to a position. Call with the condition held."""
-        while self.ahead and self._is_passed(self.ahead[0], after):
-            self.ahead.popleft()
+        passed = 0
+        for entry in self.ahead:
+            if not self._is_passed(entry, after):
+                break
+            passed += 1
+        self.ahead = self.ahead[passed:]
 
     @staticmethod
     def _is_passed(entry: PeekedEntry, after: LastRead) -> bool:
@@ -696,10 +699,10 @@ class _Member(TopicConsumer):
             return after.batch_index < 0
         return entry.position < after.position
 
-    def take_unreported(self) -> list[PeekedEntry]:
+    def take_unreported(self) -> tuple[PeekedEntry, ...]:
         """Return the entries that came since the last call."""
         with self._arrived:
-            entries, self._unreported = self._unreported, []
+            entries, self._unreported = self._unreported, ()
         return entries
 
     # What follows is called by the connection's reading thread.
@@ -708,10 +711,11 @@ class _Member(TopicConsumer):
         """Note entries and their sizes."""
         seen = [_see(delivery) for delivery in deliveries]
         with self._arrived:
-            for entry, charge in seen:
+            for _, charge in seen:
                 self._permits = as_broker_counts(self._permits - charge)
-                self.ahead.append(entry)
-                self._unreported.append(entry)
+            entries = tuple(entry for entry, _ in seen)
+            self.ahead += entries
+            self._unreported += entries
             self._arrived.notify_all()
             if max(len(self.ahead), len(self._unreported)) > _MOST_AHEAD:
                 raise ProtocolError(
