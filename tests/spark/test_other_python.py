@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_spark.spark import other_python
+from tests.support import forked_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +119,7 @@ def test_where_spark_runs_already(
     """It says which one it starts, whatever the environment says by now."""
     monkeypatch.setenv("PYSPARK_PYTHON", str(bare))
     assert spark.sparkContext._jvm is not None
-    assert other_python._python().path == sys.executable
+    assert other_python._python().path == str(forked_python.start())
 
 
 def test_a_program_that_is_no_python(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_exact_inside_of_batches(scripted: ScriptedBroker, ranged: Any) -> None:
 def test_properties_of_the_consumer(scripted: ScriptedBroker, ranged: Any) -> None:
     """They are passed on, for whoever looks at the topic's statistics."""
     scripted.add_topic(TOPIC, numbered(1, 1))
-    reader = {"properties": (("team", "a"),)}
+    reader = {"consumer": ConsumerSettings(properties=(("team", "a"),))}
     assert numbers(ranged(place(0), place(0), reader=reader)) == [0]
     (body,) = scripted.bodies["SUBSCRIBE"]
     assert [(one.key, one.value) for one in body.metadata] == [("team", "a")]
