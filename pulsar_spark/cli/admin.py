@@ -172,8 +172,9 @@ class Admin:
     ) -> dict[str, list[SubscriptionStats] | PulsarSparkError]:
         """Return the subscriptions of each segment of a scalable topic, or an error.
 
-        Brokers list only those of running queries, and of operators. Others that are
-        left on segments have to be named. Asks for the role of a superuser.
+        Brokers list the registered ones: on 5.0.1 until the registration is deleted, on
+        5.0.0-M1 while their queries run. Others that are left on segments have to be
+        named. Asks for the role of a superuser.
 
         Args:
             topic: The topic.
@@ -184,13 +185,14 @@ class Admin:
         """
         stats = _object(self._get(f"{_path(topic)}/stats"))
         consumers = {
-            foreign_text(str(name)): _count(_object(registered), "consumerCount")
+            foreign_text(str(name)): _connected(_object(registered))
             for name, registered in _object(stats.get("subscriptions", {})).items()
         }
         consumers = dict.fromkeys(names, 0) | consumers
+        layout = _object(stats.get("layout", stats))  # 5.0.0-M1 has no layout there
         segments = [
             TopicName.parse(str(_object(segment).get("name"))).full_name
-            for segment in _object(stats.get("segments", {})).values()
+            for segment in _object(layout.get("segments", {})).values()
         ]
 
         def ask(segment: str) -> list[SubscriptionStats]:
@@ -457,6 +459,19 @@ def _names(answer: Any) -> list[str]:
     if not isinstance(answer, list):
         raise ProtocolError("The admin REST answered something else than a list.")
     return [str(name) for name in answer]
+
+
+def _connected(registered: dict[str, Any]) -> int:
+    """Return how many consumers of a registered subscription are connected.
+
+    Args:
+        registered: The subscription in the statistics of a scalable topic: 5.0.1 lists
+            its consumers, 5.0.0-M1 counts them.
+    """
+    consumers = registered.get("consumers")
+    if not isinstance(consumers, list):
+        return _count(registered, "consumerCount")
+    return sum(_object(consumer).get("connected") is True for consumer in consumers)
 
 
 def _count(fields: Mapping[str, Any], name: str) -> int:

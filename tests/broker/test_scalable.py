@@ -367,22 +367,6 @@ class TestStreams:
             ["0", *(row for prefix in "abcd" for row in numbered(prefix))]
         )
 
-    @pytest.mark.slow
-    def test_segments_are_kept_while_a_query_is_stopped(
-        self, topic: ScalableTopic, copy: Copy
-    ) -> None:
-        """Its registration stays, as its cursors do."""
-        topic.put(0, numbered("a"))
-        copy.run_to_the_end()
-        topic.put(0, numbered("b"))
-        topic.split(0)
-        topic.put(2, numbered("c"))
-        time.sleep(PRUNING_S)
-        assert 0 in topic.layout.names
-        copy.run_to_the_end()
-        copy.run_to_the_end()  # what is sealed has its children in the second
-        assert copy.rows == [row for prefix in "abc" for row in numbered(prefix)]
-
     def test_the_command_line(
         self,
         broker: EmbeddedBroker,

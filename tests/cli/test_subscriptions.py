@@ -126,19 +126,30 @@ SCALABLE = "topic://public/default/s"
 LEFT = f"spark-pulsar-{UUID}"
 
 
-@pytest.fixture
-def segments(stub: AdminStub) -> AdminStub:
+def stats_of_preview(segments: object, subscription: str) -> dict[str, object]:
+    """What 5.0.0-M1 says of a scalable topic: consumers are counted."""
+    registered = {subscription: {"consumerCount": 1}, "theirs": {}}
+    return {"segments": segments, "subscriptions": registered}
+
+
+def stats_of_release(segments: object, subscription: str) -> dict[str, object]:
+    """What 5.0.1 says: consumers are listed, also those that are gone."""
+    consumers = [{"connected": True}, {"connected": False}]
+    registered = {subscription: {"consumers": consumers}, "theirs": {"consumers": []}}
+    return {"layout": {"epoch": 3, "segments": segments}, "subscriptions": registered}
+
+
+@pytest.fixture(params=[stats_of_preview, stats_of_release])
+def segments(request: pytest.FixtureRequest, stub: AdminStub) -> AdminStub:
     """A migrated topic that a query reads, and of which another one has read a part."""
+    layout = {
+        "0": {"name": "persistent://public/default/t"},
+        "1": {"name": "segment://public/default/s/0000-7fff-1"},
+        "2": {"name": "segment://public/default/s/8000-ffff-2"},
+    }
     stub.answers["GET /admin/v2/scalable/public/default/s/stats"] = (
         200,
-        {
-            "segments": {
-                "0": {"name": "persistent://public/default/t"},
-                "1": {"name": "segment://public/default/s/0000-7fff-1"},
-                "2": {"name": "segment://public/default/s/8000-ffff-2"},
-            },
-            "subscriptions": {f"{LEFT[:-1]}0": {"consumerCount": 1}, "theirs": {}},
-        },
+        request.param(layout, f"{LEFT[:-1]}0"),
     )
     left = {"msgBacklog": 4, "isDurable": True}
     path = "GET /admin/v2/persistent/public/default/t/stats"
