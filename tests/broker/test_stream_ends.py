@@ -125,6 +125,7 @@ def test_an_end_for_each_partition(
     assert rounds.run(endingOffsets=json.dumps({name: partitions})) == [
         *range(230, 235)
     ]
+    assert sorted(rounds.run()) == [*range(30, 35), *range(130, 135)]
 
 
 def test_a_time(rounds: Rounds, send: Callable[..., None]) -> None:

@@ -100,6 +100,14 @@ def test_defaults(streaming: bool) -> None:
     assert result == WriteOptions(
         ClientOptions(service_url=ServiceUrl("pulsar", ("localhost:6650",)))
     )
+    # docs/guarantees.md and docs/sizing.md count on these, and other clients on where
+    # keys go.
+    assert result.guarantee is Guarantee.AT_LEAST_ONCE
+    assert result.hashing_scheme == "JavaStringHash"
+    assert result.message_routing_mode == "RoundRobinPartition"
+    assert (result.transaction_timeout_ms, result.send_timeout_s) == (600_000, 30.0)
+    assert result.batching_max_messages == 1000
+    assert result.batching_max_bytes == 128 * 1024
 
 
 GIVEN: dict[str, tuple[str, str, Any]] = {

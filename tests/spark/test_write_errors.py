@@ -145,6 +145,7 @@ class TestRows:
                 ("__eventTime is 1969-12-31 23:59:59.999", "1970", "NULL"),
             ),
             ("__partition", "5000000000", ("__partition is no number of 32 bits",)),
+            ("__partition", "4", ("__partition is 4, but the topic has 1",)),
         ],
     )
     def test_bad_rows(

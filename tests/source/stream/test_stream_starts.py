@@ -147,7 +147,14 @@ class TestStartAtSubscription:
         assert mine.mark_delete == (LEDGER, 1)
         assert mine.consumer is None
         query.drain()
-        assert all_rows(query) == [(P0, LEDGER, n, 0) for n in (2, 3, 4)]
+        rows = [(P0, LEDGER, n, 0) for n in (2, 3, 4)]
+        assert all_rows(query) == rows
+        query.kill()
+        two.append(P1, single(b"later"))
+        query.drain()
+        assert all_rows(query) == [*rows, (P1, LEDGER, 5, 0)]
+        query.planner.latest(query.begin())  # which acknowledges
+        assert [one.name for one in two.durable(P0)] == ["mine"]
 
     def test_inside_of_a_batch(
         self, two: ScriptedBroker, queries: Any, mine: Subscription
