@@ -189,7 +189,9 @@ class Connection:
         self._outboxes: dict[int, Outbox] = {}
         self._request_ids = itertools.count(1)
         self._consumer_ids = itertools.count(1)
-        self._lock = threading.Lock()  # guards the five maps and _error
+        # Guards the five maps and _error. Ctrl-C in a wait for the condition would give
+        # a plain lock back that another thread holds.
+        self._lock = threading.RLock()
         self._ended = threading.Condition(self._lock)
         self._send_lock = threading.Lock()  # frames must not interleave
         self._answers: deque[bytes] = deque()  # to the broker's probes, still to send
@@ -609,7 +611,7 @@ class Connection:
     def _consumer_closed(self, consumer_id: int) -> None:
         with self._lock:
             inbox = self._inboxes.get(consumer_id)
-            asked = self._asked.get(consumer_id, [])
+            asked = list(self._asked.get(consumer_id, []))
         self.detach(consumer_id)
         if inbox is not None:
             inbox.closed(None)
@@ -760,10 +762,11 @@ class Connection:
         """Forget a request; with the lock."""
         request = self._requests.pop(request_id, None)
         if request is not None and (consumer_id := request.consumer_id) is not None:
-            asked = self._asked.pop(consumer_id, [])
-            if len(asked) > 1:
+            asked = self._asked.get(consumer_id, [])
+            if request in asked:  # a consumer that was detached has none
                 asked.remove(request)
-                self._asked[consumer_id] = asked
+            if not asked:
+                self._asked.pop(consumer_id, None)
         return request
 
     def _fail_all(

@@ -98,17 +98,20 @@ class Pending(Generic[T]):
     @property
     def name(self) -> str:
         """Return the protocol's name of the request, for messages."""
-        return "CONNECT" if self._request is None else self._request.name
+        request = self._request  # which a reply takes away
+        return "CONNECT" if request is None else request.name
 
     @property
     def subject(self) -> str:
         """Return the topic or the namespace of the request, "" for none."""
-        return "" if self._request is None else self._request.subject
+        request = self._request
+        return "" if request is None else request.subject
 
     @property
     def attaches(self) -> Attached | None:
         """Return the producer or consumer that the request attaches, None for none."""
-        return None if self._request is None else self._request.attaches
+        request = self._request
+        return None if request is None else request.attaches
 
     def done(self) -> bool:
         """Return whether the request has ended."""

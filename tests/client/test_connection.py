@@ -1025,6 +1025,25 @@ class TestConsumers:
         connection.ask(LOOKUP, 60)
         assert box.deliveries == []
 
+    def test_requests_before_and_after_detach(
+        self, scripted: ScriptedBroker, connection: Connection
+    ) -> None:
+        """Each has its answer, the oldest first, and none is left."""
+        scripted.add_topic(TOPIC, numbered(3, 1))
+        consumer_id = subscribe(connection, Box(), 0)
+        first, others = threading.Event(), threading.Event()
+        scripted.script("GET_LAST_MESSAGE_ID", late(first), late(others), late(others))
+        request = commands.get_last_message_id(consumer_id)
+        requests = [connection.request(request)]
+        connection.detach(consumer_id)
+        requests += [connection.request(request) for _ in range(2)]
+        first.set()
+        assert not await_ends(requests[:1], 60)
+        others.set()
+        assert not await_ends(requests, 60)
+        assert len({str(one.result()) for one in requests}) == 1
+        assert connection.is_idle
+
     def test_far_more_than_was_asked_for(
         self, scripted: ScriptedBroker, connection: Connection
     ) -> None:

@@ -148,6 +148,8 @@ class Attacher:
             answers = gather(sent, step_s)
             retry.restart()
         for topic in queued:
+            if isinstance(reply := sent[topic], Pending):
+                reply.connection.drop(reply)  # no answer follows CLOSE_PRODUCER
             answers[topic] = self._left_queue(by_topic[topic])
         for topic, answer in answers.items():
             producer, connection = by_topic[topic], connections[topic]

@@ -62,6 +62,8 @@ class Segments:
         # The registration that has protected each segment, or all of a topic, from the
         # last visit on.
         self._protected: dict[str, int | None] = {}
+        # Topics whose registration had lasted when their layouts were looked at.
+        self._lasting: frozenset[str] = frozenset()
         self._sealed_since: dict[str, float] = {}
 
     @property
@@ -96,6 +98,8 @@ class Segments:
         self._registrations = registrations
         if registrations is not None:
             registrations.add(self.layouts)
+        topics = (layout.topic for layout in self.layouts)
+        self._lasting = frozenset(filter(self._is_protected, topics))
 
     def note_visit(self, names: Iterable[str]) -> None:
         """Remember which registrations last while the query visits its consumers."""
@@ -167,7 +171,7 @@ class Segments:
         unseen = {
             topic: ids
             for topic, ids in self.unseen(read).items()
-            if not self._is_protected(topic)
+            if topic not in self._lasting
         }
         self.note_visit(layout.topic for layout in self.layouts)
         for topic, ids in unseen.items():

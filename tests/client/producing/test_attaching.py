@@ -160,6 +160,7 @@ class TestTurns:
         assert "`pulsar.producer.accessMode`" in str(caught.value)
         assert scripted.requests["PRODUCER"] == 1
         wait_until(lambda: scripted.requests["CLOSE_PRODUCER"], "its goodbye")
+        assert pool.service().is_idle, "a broker answers PRODUCER no more"
 
     def test_it_is_refused_in_the_end(
         self, scripted: ScriptedBroker, make: Callable[..., Producers]
