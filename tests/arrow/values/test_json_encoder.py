@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,14 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow.values import ValueSettings
 from pulsar_spark.arrow.values.avro_text import record_text
-from pulsar_spark.arrow.values.encoders import encoder_for
 from pulsar_spark.arrow.values.json_encoder import JsonEncoder
-from pulsar_spark.arrow.values.json_form import JsonForm, form_of
+from pulsar_spark.arrow.values.json_form import JsonForm
 from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.schemas.avro import parse_avro
-from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
+from pulsar_spark.schemas.info import InvalidSchemaError
 from tests.arrow.values.test_avro_encoder import BAD_ITEMS, record
 
 SPARK = JsonForm()
@@ -151,27 +148,6 @@ def test_bytes_and_nan_for_python():
         column(pa.array([b"\xff"]), form=PYTHON)
     array = pa.array([float("nan"), float("-inf"), -0.0, 1.0, None])
     assert column(array, form=PYTHON) == ["NaN", "-Infinity", "-0.0", "1", "null"]
-
-
-def test_whose_form():
-    """A schema's properties, or its name, tell its owner; else the user has to."""
-    bytes_text = record_text(pa.schema([("a", pa.binary())]))
-    own = SchemaInfo(SchemaType.JSON, bytes_text)
-    other = replace(own, data=bytes_text.replace(b"topLevelRecord", b"Order"))
-    java = replace(other, properties={"__alwaysAllowNull": "true"})
-    for info, said, form in (
-        (own, "", JsonForm()),
-        (own, "utf8", PYTHON),
-        (java, "", JAVA),
-        (other, "", JsonForm(False, "", False)),
-        (other, "base64", JsonForm()),
-        (other, "utf8", PYTHON),
-    ):
-        assert form_of(info, parse_avro(info.data), ValueSettings(said)) == form
-    columns = pa.schema([("a", pa.binary())])
-    with pytest.raises(InvalidSchemaError, match="set jsonBytes=base64"):
-        encoder_for(other, columns)
-    encoder_for(other, columns, ValueSettings("base64"))
 
 
 def test_half_of_a_character_is_never_written():
