@@ -63,6 +63,12 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield started
 
 
+def retain(broker: EmbeddedBroker, minutes: int) -> None:
+    """Let the namespace of all topics here keep rows so long; -1 for ever."""
+    retention = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": minutes}
+    put_json(broker, "/admin/v2/namespaces/public/default/retention", retention, "POST")
+
+
 def numbered(prefix: str, count: int = 5) -> list[str]:
     """Values that tell their order."""
     return [f"{prefix}{number}" for number in range(count)]
@@ -226,7 +232,8 @@ class Copy:
 class TestStreams:
     @pytest.fixture
     def topic(self, broker: EmbeddedBroker) -> Iterator[ScalableTopic]:
-        """Two segments."""
+        """Two segments, which nothing but subscriptions keeps."""
+        retain(broker, 0)
         name = f"stream-{time.monotonic_ns()}"
         with closing(ScalableTopic(broker, name, segments=2)) as topic:
             yield topic
@@ -492,9 +499,7 @@ class TestWrites:
     @pytest.fixture
     def topic(self, broker: EmbeddedBroker) -> Iterator[ScalableTopic]:
         """Two segments, of which none is ever deleted."""
-        path = "/admin/v2/namespaces/public/default/retention"
-        forever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-        put_json(broker, path, forever, "POST")
+        retain(broker, -1)
         name = f"write-{time.monotonic_ns()}"
         with closing(ScalableTopic(broker, name, segments=2)) as topic:
             yield topic
