@@ -331,10 +331,7 @@ def positions_at_end(
             )
         )
         replies = readers.step(lambda reader: reader.get_last())
-        return {
-            **readers.take_failures(),
-            **replies,
-        }
+        return {**readers.take_failures(), **replies}
 
 
 def _begins(how: SubscribeRequest) -> bool:

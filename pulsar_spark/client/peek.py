@@ -89,7 +89,7 @@ def begin(peekers: ConsumerSet[P]) -> None:
 def ask_positions(
     peekers: ConsumerSet[P], meanwhile: Callable[[], None] = lambda: None
 ) -> None:
-    """Ask each member for its cursor, and for the end of its topic partition.
+    """Ask for the cursor of each member, and the end of the topic partition.
 
     Members whose request fails are dropped.
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Asked(Protocol):
-    """A connection, as its requests know it."""
+    """The part of a connection that requests under way use."""
 
     @property
     def ended(self) -> threading.Condition:
