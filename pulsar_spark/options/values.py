@@ -39,6 +39,6 @@ TIME_ZONE = OptionSpec(
     "UTC",
     _time_zone,
     Scope.CLIENT,
-    "Zone in which a moment of the schema DATE has its day, and in which a write begins"
-    " the day.",
+    "Zone in which a moment of the schema DATE has its day and of TIME its time of day."
+    " A write begins the day there, and has times on 1970-01-01 there.",
 )

@@ -43,7 +43,8 @@ class PrimitiveEncoder:
     Args:
         info: The schema.
         schema: The column.
-        time_zone: In which a moment of the schema DATE has its day.
+        time_zone: In which a moment of the schema DATE has its day, and of TIME its time
+            of day.
 
     Raises:
         UnfitColumnsError: There are more columns, or it has another type.
@@ -68,8 +69,11 @@ class PrimitiveEncoder:
             )
         self.columns = (field.name,)
         self._encode = primitive.encode
-        if kind is SchemaType.DATE and time_zone != "UTC":
-            self._encode = lambda days: _midnights_in(days, time_zone)
+        if time_zone != "UTC":
+            if kind is SchemaType.DATE:
+                self._encode = lambda days: _midnights_in(days, time_zone)
+            elif kind is SchemaType.TIME and _KINDS.is_time(field.type):
+                self._encode = lambda times: _times_in(times, time_zone)
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
         """Return the value of each row.
@@ -150,6 +154,13 @@ def _millis_of_day(values: pa.Array) -> pa.LargeBinaryArray:
     if _KINDS.is_time(values.type):
         values = in_unit(values.cast(pa.time64("ns")), 1_000_000)
     return _numbers(values.cast(pa.int64()), "q")
+
+
+def _times_in(values: pa.Array, time_zone: str) -> pa.LargeBinaryArray:
+    """Return the moment of each time of day in a zone, on 1970-01-01."""
+    millis = in_unit(values.cast(pa.time64("ns")), 1_000_000)
+    moments = pc.assume_timezone(millis.cast(pa.timestamp("ms")), time_zone)
+    return _numbers(moments.cast(pa.int64()), "q")
 
 
 def _nanos_of_day(values: pa.Array) -> pa.LargeBinaryArray:

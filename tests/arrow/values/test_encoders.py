@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import struct
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from pulsar_spark.arrow.values import ValueSettings, kinds, primitive
@@ -339,15 +342,38 @@ def test_records_beside_kafka(columns: tuple[Any, ...]):
     assert info.type == SchemaType.AVRO
 
 
-@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo", "Africa/Cairo"])
-def test_days_begin_in_the_zone(zone: str):
-    """What is read in a zone and written again is the same day, whatever its clock."""
-    days = pa.array([*range(-20_000, 25_000), None], pa.date32())
-    info, columns = SchemaInfo(SchemaType.DATE), pa.schema([("value", pa.date32())])
+ZONES = ["America/New_York", "Asia/Tokyo", "Africa/Cairo", "Africa/Monrovia"]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("kind", [SchemaType.DATE, SchemaType.TIME])
+def test_days_and_times_in_a_zone(kind: SchemaType, zone: str) -> None:
+    """What is written in a zone and read there is the same, whatever its clock."""
+    if kind is SchemaType.DATE:
+        held = pa.array([*range(-20_000, 25_000), None], pa.date32())
+    else:
+        millis = pa.array([*range(0, 86_400_000, 7_001), 86_399_999, None], pa.int64())
+        held = pc.multiply(millis, 1000).cast(pa.time64("us"))
+    info, columns = SchemaInfo(kind), pa.schema([("value", held.type)])
     settings = ValueSettings(time_zone=zone)
-    values = encoder_for(info, columns, settings).encode([days]).values
+    values = encoder_for(info, columns, settings).encode([held]).values
     decoder = kinds.decoder(info, info, columns, settings)
-    assert decoder.decode(values.cast(pa.binary()), None).columns[0] == days
+    assert decoder.decode(values.cast(pa.binary()), None).columns[0] == held
+
+
+def test_a_time_in_a_zone_is_that_of_java() -> None:
+    """As ``Time.valueOf("12:00:00").getTime()`` in a JVM of that zone."""
+    info = SchemaInfo(SchemaType.TIME)
+    columns = pa.schema([("value", pa.time64("us"))])
+    noon = pa.array([dt.time(12)], pa.time64("us"))
+    for zone, hour in (("UTC", 12), ("America/New_York", 17), ("Asia/Tokyo", 3)):
+        settings = ValueSettings(time_zone=zone)
+        (value,) = encoder_for(info, columns, settings).encode([noon]).values.to_pylist()
+        assert value == struct.pack(">q", hour * 3_600_000)
+    millis = pa.schema([("value", pa.int64())])
+    encoder = encoder_for(info, millis, ValueSettings(time_zone="Asia/Tokyo"))
+    (value,) = encoder.encode([pa.array([5])]).values.to_pylist()
+    assert value == struct.pack(">q", 5)
 
 
 @pytest.mark.parametrize("kind", ["avro", "json"])
