@@ -544,8 +544,8 @@ class IdempotenceError(PulsarSparkError):
     one. What changes the rows of a task: other values of ``minPartitions``,
     ``maxPartitions``, ``maxRecordsPerPartition``, ``spark.default.parallelism`` or
     ``spark.sql.files.maxPartitionBytes``; another plan, such as another ``coalesce`` or
-    order of a ``union``; more partitions of the topic written to; shuffles; a compacted
-    source; random values, and times of the clock, in the rows.
+    order of a ``union``; more partitions, or another schema, of the topic written to;
+    shuffles; a compacted source; random values, and times of the clock, in the rows.
 
     Cure: Where the rows of a task changed, undo that and start the query again, or go
     on with another ``idempotenceId``: rows of this micro-batch that are stored come a
@@ -573,12 +573,12 @@ class IdempotenceError(PulsarSparkError):
                 "What a task has changes with minPartitions, maxPartitions, "
                 "maxRecordsPerPartition, spark.default.parallelism, "
                 "spark.sql.files.maxPartitionBytes, coalesce, the order of a union, "
-                "and the number of partitions of the topic; and at each attempt behind "
-                "shuffles and compacted topics, and with random values or the time of "
-                "day in rows. Undo such a change and start again. Or go on with a "
-                "new `idempotenceId`: rows of this micro-batch that are stored come a "
-                "second time then. With `deliveryGuarantee=exactly-once` rows may come "
-                "in another order."
+                "and the partitions and the schema of the topic; and at each attempt "
+                "behind shuffles and compacted topics, and with random values or the "
+                "time of day in rows. Undo such a change and start again. Or go on "
+                "with a new `idempotenceId`: rows of this micro-batch that are stored "
+                "come a second time then. With `deliveryGuarantee=exactly-once` rows "
+                "may come in another order."
             )
         else:
             text = (

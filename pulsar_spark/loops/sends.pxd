@@ -104,6 +104,8 @@ cdef class Packer:
         Py_ssize_t most_bytes,
     ) except -1
 
+    cpdef int mark_last(self, unsigned long long bits) except -1
+
     @cython.locals(
         rows=Py_ssize_t, lowest=cython.ulonglong, highest=cython.ulonglong
     )

@@ -303,7 +303,8 @@ class Packer:
                 if rows.has_hashes:
                     self._widen(rows, begin, stop)
                 begin = stop
-            if begin < end or self.rows == self._max_rows:
+            # A full entry of numbered rows waits: `mark_last` may have to change it.
+            if begin < end or (self.rows == self._max_rows and not self._is_numbered):
                 size_bytes += self.finish(frames)
                 if size_bytes >= most_bytes or self.odd_row is not None:
                     break
@@ -346,6 +347,16 @@ class Packer:
             size_bytes += len(frame[3])
             frames.append(frame)
         return begin
+
+    def mark_last(self, bits: int) -> None:
+        """Change bits of the number of the last row, unless a frame holds the row.
+
+        Args:
+            bits: Those to change.
+        """
+        if self.rows == 1:
+            self._first_row ^= bits
+        self._last_row ^= bits
 
     def finish(self, frames: list[SendFrame]) -> int:
         """Append the frame of the rows that no entry holds yet, if there are any.

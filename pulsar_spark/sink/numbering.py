@@ -13,7 +13,11 @@ this one and in their order. So the last id alone tells how many rows of a repea
 are stored and whether they were the same: where they were not, rows would be missing
 and others be there twice, and the task fails instead.
 
-A digest of 16 bits takes one of 65,536 other rows for the same.
+The digest of the last row has a bit changed, if a batch holds this row. Then all rows
+of the task are stored, and a repeated task that has more rows fails before these are
+sent: with fewer tasks than before, another task has stored them.
+
+A digest of 16 bits takes one of 32,768 other rows for the same.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ _DIGEST_BITS = 16
 _ROW_BITS = 31
 _ID_BITS = _ROW_BITS + _DIGEST_BITS
 _DIGEST_MASK = (1 << _DIGEST_BITS) - 1
+
+#: What is changed in the digest of a task's last row.
+_END_BIT = 1 << (_DIGEST_BITS - 1)
 
 #: Micro-batches that share the name of a producer.
 _BATCHES_OF_A_NAME = 1 << 16
@@ -127,6 +134,8 @@ class Numbering(Sequence[int]):
         if last_batch == number:
             self._known_row = (last_sequence_id >> _DIGEST_BITS) & (MOST_ROWS - 1)
             self._known_digest = last_sequence_id & _DIGEST_MASK
+        self._end_row = -1  # the last one of all, if the broker has it
+        self._has_new = False  # whether there were rows that the broker does not have
         self._begins_new = False  # whether the next row is the first new one
         self._digest = 0  # of all rows before ``_next``
         self._next = self._stop = 0
@@ -157,16 +166,24 @@ class Numbering(Sequence[int]):
         if start == end:
             return start, False
         if self._known_row < 0:
+            self._require_no_end()
             is_seam, self._begins_new = self._begins_new, False
+            self._has_new = True
             return start, is_seam
         if numbers[end - 1] < self._known_row:
             return end, False
         last = bisect.bisect_left(numbers, self._known_row, start, end)
+        digest = self._digest_to(last) & _DIGEST_MASK
         if numbers[last] != self._known_row or (
-            self._digest_to(last) & _DIGEST_MASK != self._known_digest
+            self._known_digest not in (digest, digest ^ _END_BIT)
         ):
             raise self._other_rows()
+        if self._known_digest != digest:
+            self._end_row = self._known_row
         self._known_row = -1
+        if last + 1 < end:
+            self._require_no_end()
+            self._has_new = True
         self._begins_new = last + 1 == end
         return last + 1, True
 
@@ -178,14 +195,21 @@ class Numbering(Sequence[int]):
         self._data, self._offsets, self._numbers = memoryview(b""), (0,), ()
         self._next = self._stop = 0
 
-    def require_known(self) -> None:
-        """Return if the last row that the broker has has come, too.
+    def _require_no_end(self) -> None:
+        if self._end_row >= 0:
+            raise self._other_rows()
+
+    def end_bits(self) -> int:
+        """Return what is to change in the number of the task's last row.
+
+        Nothing, if the broker has that row.
 
         Raises:
-            IdempotenceError: It has not.
+            IdempotenceError: The last row that the broker has has not come.
         """
         if self._known_row >= 0:
             raise self._other_rows()
+        return _END_BIT if self._has_new else 0
 
     def _other_rows(self) -> IdempotenceError:
         batch_ids = self._batch_id, self._batch_id
@@ -202,7 +226,10 @@ class Numbering(Sequence[int]):
             self._digest = self._digest_to(row)
             self._next = row + 1
         digest = self._digest & _DIGEST_MASK
-        return self._base | self._numbers[row] << _DIGEST_BITS | digest
+        number = self._numbers[row]
+        if number == self._end_row:
+            digest ^= _END_BIT
+        return self._base | number << _DIGEST_BITS | digest
 
     def __len__(self) -> int:
         """Return the number of rows, including rows before and after."""

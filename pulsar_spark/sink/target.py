@@ -152,16 +152,14 @@ class Target:
         if self._numbering is not None:
             self._numbering.end()
 
-    def require_known(self) -> None:
-        """Return if all rows that the broker has of this micro-batch came again.
-
-        To be called after the last row.
+    def end(self) -> None:
+        """Note that there are no more rows.
 
         Raises:
             IdempotenceError: The broker has more rows of this task.
         """
-        if self._numbering is not None:
-            self._numbering.require_known()
+        if self._numbering is not None and (bits := self._numbering.end_bits()):
+            self._packer.mark_last(bits)
 
     def finish(self) -> Iterator[list[SendFrame]]:
         """Yield the frame of the rows that no entry holds yet.

@@ -227,7 +227,7 @@ class TaskWriter:
                 self._add(batch)
                 self._follow_splits()
             for target in self._targets.values():
-                target.require_known()
+                target.end()
             self._cut_rest()
             if self._marker is not None:
                 self._mark(*self._marker)

@@ -10,8 +10,8 @@ the test run has ended, ``kill -9`` included: the guard then kills the command a
 Two bytes are orders: ``t`` asks the command to end, ``k`` kills the command, but not in
 the middle of a write. Only the guard signals the command, and only the guard reaps the
 command. So no signal reaches another process that has the same id by now. Pipes work on
-macOS as well, other than ``prctl``. SIGTERM to the guard, as of a shutdown that ends all
-processes, is handed on to the command.
+macOS as well, other than ``prctl``. SIGTERM to the guard, as of a shutdown that ends
+all processes, is handed on to the command.
 
 The first argument names a folder of the command, "" for none. The guard removes the
 folder when the test run is gone. The guard writes the process id of the command to its

@@ -57,6 +57,8 @@ SCHEMA = StructType([StructField("value", StringType())])
 #: Partitions of the sink.
 PARTS = 2
 
+IDEMPOTENT = {"deliveryGuarantee": "idempotent"}
+
 
 class Context:
     """What a task knows of itself, by thread; stands for ``TaskContext``."""
@@ -762,8 +764,9 @@ def test_duplicates_are_counted(
     """In what a task tells the driver, and in the driver's log; others are refused."""
     topic = f"persistent://{namespace}/sink"
     admin.create_partitioned(topic, PARTS)
-    idempotent = {"deliveryGuarantee": "idempotent"}
-    stream = Stream(service_url, topic, **idempotent)
+    # Of batches the last row says that there are no more.
+    alone = {"pulsar.producer.batchingEnabled": "false"}
+    stream = Stream(service_url, topic, **IDEMPOTENT, **alone)
     with pytest.raises(DeduplicationOffError):
         stream.plan()
     admin.set_deduplication(namespace, enabled=True)
@@ -787,6 +790,30 @@ def test_duplicates_are_counted(
     again = stream.write(planned, 4, 0, map(str, range(60)))
     assert again.result.written.duplicate_rows == 60
     assert visible(service_url, topic) == Counter(map(str, range(60)))
+
+
+def test_fewer_tasks_than_before(
+    service_url: str, admin: Admin, namespace: str
+) -> None:
+    """Rows of a task that is gone are not stored again behind those of another."""
+    topic = f"persistent://{namespace}/sink"
+    admin.create_partitioned(topic, PARTS)
+    admin.set_deduplication(namespace, enabled=True)
+    stream = Stream(service_url, topic, **IDEMPOTENT)
+    await_true(lambda: deduplicates(stream), "the policy")
+    planned = stream.plan()
+    tasks = [f"a{n}" for n in range(1500)], [f"b{n}" for n in range(20)]
+    for _ in range(2):
+        for number, rows in enumerate(tasks):
+            stream.write(planned, 4, number, rows)
+        assert visible(service_url, topic) == Counter(tasks[0] + tasks[1])
+    with pytest.raises(IdempotenceError, match="other rows of micro-batch 4"):
+        stream.write(planned, 4, 0, tasks[0] + tasks[1])
+    assert visible(service_url, topic) == Counter(tasks[0] + tasks[1])
+    for number, rows in enumerate(tasks):  # the change is undone
+        stream.write(planned, 4, number, rows)
+    stream.write(planned, 5, 0, tasks[1])
+    assert visible(service_url, topic) == Counter(tasks[0] + 2 * tasks[1])
 
 
 def deduplicates(stream: Stream) -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -159,7 +159,7 @@ def test_known_and_new_rows_share_no_entry(known: int) -> None:
     found = places(entries(one, encoded([b"a"] * 6)))
     split = [(0, known), (known + 1, 5)] if 0 <= known < 5 else [(0, 5)]
     assert found == split
-    one.require_known()
+    one.end()
 
 
 def test_the_seam_may_lie_between_batches_of_rows() -> None:
@@ -206,17 +206,114 @@ def test_other_rows_are_noticed(
                 break
             numbers = range(start, start + len(some))
             frames += flat(one.add(encoded(some), numbers, 0, len(some)))
-        one.require_known()
+        one.end()
         frames += flat(one.finish())
     new = [last for _, last in places(map(entry, frames)) if last >= stored]
     assert bool(new) == (is_same and len(others) > stored)
+
+
+class Attempt(NamedTuple):
+    """How a task writes its rows.
+
+    Attributes:
+        rows: The rows.
+        batching: Whether rows share entries.
+        most: Rows of an entry.
+        cuts: Where a RecordBatch ends.
+    """
+
+    rows: list[bytes]
+    batching: bool
+    most: int
+    cuts: set[int]
+
+    def frames(self, last_sequence_id: int) -> Iterator[SendFrame]:
+        """All frames of the task; the broker knew the sequence id before."""
+        options = {
+            **IDEMPOTENT,
+            P + "batchingEnabled": str(self.batching).lower(),
+            P + "batchingMaxMessages": str(self.most),
+        }
+        written = target(last_sequence_id, batch_id=3, **options)
+        for start, end in pairwise([0, *sorted(self.cuts), 99]):
+            if batch := self.rows[start:end]:
+                numbers = range(start, start + len(batch))
+                yield from flat(written.add(encoded(batch), numbers, 0, len(batch)))
+        written.end()
+        yield from flat(written.finish())
+
+
+class DeduplicatingBroker:
+    """Stores entries as a topic partition that deduplicates does.
+
+    Attributes:
+        last_sequence_id: The highest that is stored.
+        rows: The numbers of the rows that are stored.
+    """
+
+    def __init__(self) -> None:
+        self.last_sequence_id = -1
+        self.rows: list[int] = []
+
+    def store(self, frames: Iterable[SendFrame]) -> None:
+        """Store entries that are new, and drop the others."""
+        for frame in frames:
+            lowest, highest = frame.sequence_id, frame.highest_sequence_id
+            if highest <= self.last_sequence_id:
+                continue
+            assert lowest > self.last_sequence_id, "part of the entry is stored"
+            self.last_sequence_id = highest
+            ((first, last),) = places([entry(frame)])
+            self.rows += range(first, last + 1)
+
+
+_ROWS = st.lists(st.binary(max_size=2), min_size=1, max_size=9)
+_WAYS = st.tuples(st.booleans(), st.integers(1, 4), st.sets(st.integers(1, 11)))
+
+
+@given(
+    rows=_ROWS,
+    further=_ROWS | st.just([]),
+    ways=st.lists(_WAYS, min_size=2, max_size=3),
+    stored=st.integers(0, 9),
+)
+def test_a_task_that_is_repeated(
+    rows: list[bytes],
+    further: list[bytes],
+    ways: list[tuple[bool, int, set[int]]],
+    stored: int,
+) -> None:
+    """Each row is stored once, whatever was stored and however rows are cut.
+
+    Rows of another task, which come behind once there are fewer tasks, are refused
+    where the task had come to its end: none of them is stored.
+    """
+    broker = DeduplicatingBroker()
+    first = Attempt(rows, *ways[0])
+    frames = list(first.frames(-1))
+    broker.store(frames[:stored])
+    for way in ways[1:]:
+        broker.store(Attempt(rows, *way).frames(broker.last_sequence_id))
+        assert broker.rows == list(range(len(rows)))
+    if not further:
+        return
+    # The attempt that stored the last row.
+    batching, *_ = ways[0] if stored >= len(frames) else ways[1]
+    fewer = Attempt(rows + further, *ways[-1])
+    if batching:
+        with pytest.raises(IdempotenceError):
+            broker.store(fewer.frames(broker.last_sequence_id))
+        assert broker.rows == list(range(len(rows)))
+    else:
+        broker.store(fewer.frames(broker.last_sequence_id))
+        assert broker.rows == list(range(len(rows + further)))
 
 
 def test_rows_of_an_earlier_micro_batch() -> None:
     """All that the broker knows is older: nothing is in doubt."""
     one = target(2 * BATCH + 99, batch_id=3, **IDEMPOTENT)
     assert places(entries(one, encoded([b"a"] * 3))) == [(0, 2)]
-    one.require_known()
+    one.end()
 
 
 def test_rows_of_a_later_micro_batch_are_known() -> None:

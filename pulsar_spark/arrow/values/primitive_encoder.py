@@ -43,8 +43,8 @@ class PrimitiveEncoder:
     Args:
         info: The schema.
         schema: The column.
-        time_zone: In which a moment of the schema DATE has its day, and of TIME its time
-            of day.
+        time_zone: In which a moment of the schema DATE has its day, and of TIME its
+            time of day.
 
     Raises:
         UnfitColumnsError: There are more columns, or it has another type.

@@ -368,7 +368,9 @@ def test_a_time_in_a_zone_is_that_of_java() -> None:
     noon = pa.array([dt.time(12)], pa.time64("us"))
     for zone, hour in (("UTC", 12), ("America/New_York", 17), ("Asia/Tokyo", 3)):
         settings = ValueSettings(time_zone=zone)
-        (value,) = encoder_for(info, columns, settings).encode([noon]).values.to_pylist()
+        (value,) = (
+            encoder_for(info, columns, settings).encode([noon]).values.to_pylist()
+        )
         assert value == struct.pack(">q", hour * 3_600_000)
     millis = pa.schema([("value", pa.int64())])
     encoder = encoder_for(info, millis, ValueSettings(time_zone="Asia/Tokyo"))
