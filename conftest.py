@@ -63,6 +63,9 @@ FOLDERS = {
     ROOT / "siblings" / "tubemq" / "tests" / "real": "tubemq",
 }
 
+#: The markers of tests that need a JVM.
+JVM_MARKERS = {*MARKERS.values(), *FOLDERS.values()}
+
 #: The room that was left, and the last complaints in the broker's log: what the broker
 #: stored, its log included, is gone when failures are summed up.
 LAST_WORDS = pytest.StashKey[list[str]]()
@@ -85,27 +88,36 @@ settings.load_profile("any machine")
 SLOW_S = 1200
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their fixtures, give slow tests time, and order all tests.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test by its fixtures, and give a slow one time."""
+    if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+        item.add_marker(pytest.mark.timeout(SLOW_S))
+    markers = {MARKERS[f] for f in _shared_fixtures(item) & MARKERS.keys()}
+    markers |= {FOLDERS[f] for f in FOLDERS if f in item.path.parents}
+    for marker in sorted(markers):
+        item.add_marker(marker)
 
-    Files with a broker or Spark come first, and of these the ones with slow tests: of
-    several processes one begins with what waits for a JVM, beside others that compute,
-    and nothing long is left to the end. Tests that share a broker of their own stay
-    together, see ``tests/support/by_file.py``.
+
+@pytest.hookimpl(trylast=True)  # of the tests that are selected
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order all tests.
+
+    Files with a broker or Spark come first: those with slow tests, then those with the
+    most to do, a test of Spark counted as three. Of several processes one begins with
+    what waits for a JVM, beside others that compute, and nothing long is left to the
+    end. Tests that share a broker of their own stay together, see
+    ``tests/support/by_file.py``.
     """
-    ranks: dict[str, int] = {}
+    ranks: dict[str, tuple[bool, int]] = {}
     for item in items:
-        is_slow = item.get_closest_marker("slow") is not None
-        if is_slow and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(SLOW_S))
-        markers = {MARKERS[f] for f in _shared_fixtures(item) & MARKERS.keys()}
-        markers |= {FOLDERS[f] for f in FOLDERS.keys() & set(item.path.parents)}
-        for marker in sorted(markers):
-            item.add_marker(marker)
-        rank = 0 if is_slow and markers else 1 if markers else 2
         unit = unit_of(item.nodeid)
-        ranks[unit] = min(rank, ranks.get(unit, rank))
-    items.sort(key=lambda item: ranks[unit_of(item.nodeid)])  # units stay whole
+        has_slow, work = ranks.get(unit, (False, 0))
+        markers = {marker.name for marker in item.iter_markers()}
+        if markers & JVM_MARKERS:
+            has_slow = has_slow or "slow" in markers
+            work += 3 if "spark" in markers else 1
+        ranks[unit] = (has_slow, work)
+    items.sort(key=lambda item: ranks[unit_of(item.nodeid)], reverse=True)
 
 
 def _shared_fixtures(item: pytest.Item) -> set[str]:
