@@ -119,7 +119,7 @@ def test_every_cut_is_damage_by_both():
 FRAMES = [FRAME, NO_SIZE, CHECKED, says(FRAME, 1500), FRAME + SKIPPED, FRAME * 2]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(
     frame=st.one_of(st.sampled_from(FRAMES), st.binary(max_size=300)),
     place=st.integers(0, 100),
