@@ -281,8 +281,11 @@ LAYERS = {
     ),
     "wire.pulsar_api_pb2": Layer((), ("google",), _NETWORK + _CLOCK),
     "wire.compression": Layer(
-        ("errors", "loops.messages"), ("lz4", "pyarrow"), _NETWORK + _CLOCK
+        ("errors", "loops.messages", "wire.zstd"),
+        ("lz4", "pyarrow"),
+        _NETWORK + _CLOCK,
     ),
+    "wire.zstd": Layer((), ("zstandard",), _NETWORK + _CLOCK),
     # Payloads that only who has a private key can read.
     "encryption": Layer(("errors", "options", "loops", "wire"), (), _NETWORK),
     "encryption.keys": Layer(

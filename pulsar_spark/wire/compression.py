@@ -29,6 +29,7 @@ import lz4.block
 
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.loops.messages import KERNEL, lz4_size
+from pulsar_spark.wire.zstd import contexts
 
 
 class CompressionType(IntEnum):
@@ -136,8 +137,7 @@ def _decompress(
             # mean "no limit". An object, unlike zlib.decompress, needs no trailer.
             return zlib.decompressobj().decompress(data, uncompressed_size + 1)
         if codec is _ZSTD:
-            # Arrow makes room for exactly this size and refuses any other result.
-            return _arrow_codec("zstd").decompress(data, uncompressed_size, True)
+            return _unpack_zstd(data, uncompressed_size)
         if _snappy_size(data) != uncompressed_size:
             raise CorruptEntryError(_wrong_size(codec, uncompressed_size))
         return _arrow_codec("snappy").decompress(data, uncompressed_size, True)
@@ -147,6 +147,15 @@ def _decompress(
             f"its payload cannot be decompressed with {codec.name} to the "
             f"{uncompressed_size} bytes that its metadata says: {error}."
         ) from None
+
+
+def _unpack_zstd(data: bytes | memoryview, size: int) -> bytes:
+    if (zstd := contexts()) is not None:
+        payload = zstd.decompress(data, size)
+        if payload is not None:
+            return payload
+    # Arrow makes room for exactly this size and refuses any other result.
+    return _arrow_codec("zstd").decompress(data, size, True)
 
 
 def _inflate(data: bytes | memoryview, size: int) -> memoryview:
@@ -208,6 +217,10 @@ def compress(kind: int, data: bytes | memoryview) -> bytes:
     if codec == CompressionType.ZLIB:
         return zlib.compress(data)
     if codec == CompressionType.ZSTD:
+        if (zstd := contexts()) is not None:
+            frame = zstd.compress(data)
+            if frame is not None:
+                return frame
         return _arrow_codec("zstd").compress(data, True)
     if codec == CompressionType.SNAPPY:
         return _arrow_codec("snappy").compress(data, True)

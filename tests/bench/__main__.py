@@ -219,7 +219,15 @@ def _hops(text: str) -> list[str]:
 
 def machine() -> dict[str, str]:
     """What this run runs on, by name."""
-    packages = ("pyspark", "pyarrow", "protobuf", "crc32c", "isal", "lz4")
+    packages = (
+        "pyspark",
+        "pyarrow",
+        "protobuf",
+        "crc32c",
+        "isal",
+        "lz4",
+        "zstandard",
+    )
     return {
         "pulsar-spark": __version__,
         "kernel": kernel,

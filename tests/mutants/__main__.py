@@ -70,6 +70,7 @@ TARGETS = [
         ),
     ),
     Target("wire/compression", ("wire/test_compression.py",)),
+    Target("wire/zstd", ("wire/test_zstd.py",)),
     Target("wire/outgoing", ("wire/test_outgoing.py",)),
     Target(
         "wire/commands",
