@@ -249,8 +249,9 @@ LAYERS = {
     # Schemas of topics as the registry holds them.
     "schemas": Layer(("text", "schemas.info"), ("google",), _NETWORK + _CLOCK),
     "schemas.info": Layer((), (), _NETWORK + _CLOCK),
+    "checksums": Layer((), ("crc32c",), _NETWORK + _CLOCK),
     # The inner loops over bytes, compiled.
-    "loops": Layer(("errors",), ("crc32c",), _NETWORK + _CLOCK),
+    "loops": Layer(("errors",), (), _NETWORK + _CLOCK),
     "loops.avro_write": Layer((), (), _NETWORK + _CLOCK),
     "loops.digests": Layer(("loops.memory",), (), _NETWORK + _CLOCK),
     "loops.fact": Layer((), (), _NETWORK + _CLOCK),
@@ -268,16 +269,18 @@ LAYERS = {
         ("loops.memory", "loops.protobuf_op"), (), _NETWORK + _CLOCK
     ),
     "loops.requests": Layer(("loops.memory", "loops.sends"), (), _NETWORK + _CLOCK),
-    "loops.sends": Layer(("loops.memory",), ("crc32c",), _NETWORK + _CLOCK),
+    "loops.sends": Layer(("checksums", "loops.memory"), (), _NETWORK + _CLOCK),
     # Bytes <-> commands and entries.
     "wire": Layer(
-        ("errors", "protobuf", "message_id", "loops"),
-        ("google", "crc32c"),
+        ("checksums", "errors", "protobuf", "message_id", "loops"),
+        ("google",),
         _NETWORK + _CLOCK,
     ),
     "wire.layout": Layer(("errors", "topics", "wire"), (), _NETWORK + _CLOCK),
     "wire.frames": Layer(
-        ("errors", "loops.memory", "loops.deliveries"), ("crc32c",), _NETWORK + _CLOCK
+        ("checksums", "errors", "loops.memory", "loops.deliveries"),
+        (),
+        _NETWORK + _CLOCK,
     ),
     "wire.pulsar_api_pb2": Layer((), ("google",), _NETWORK + _CLOCK),
     "wire.compression": Layer(
@@ -401,7 +404,9 @@ LAYERS = {
     "source.read": Layer(
         (*_SOURCE, "source.plan", "source.missing", "source.read"), (), _NETWORK
     ),
-    "source.plan.value_columns": Layer(("options", "arrow"), ("pyarrow",), _NETWORK),
+    "source.plan.value_columns": Layer(
+        ("columns", "options", "arrow"), ("pyarrow",), _NETWORK
+    ),
     "source.plan.ranges": Layer(
         ("errors", "message_id", "text", "topics", "options"), (), _NETWORK + _CLOCK
     ),
@@ -552,7 +557,7 @@ LAYERS = {
     "sink.kept_rows": Layer(
         ("arrow", "sink.grouping"), ("pyarrow",), _NETWORK + _CLOCK
     ),
-    "sink.numbering": Layer(("errors", "arrow"), ("crc32c",), _NETWORK + _CLOCK),
+    "sink.numbering": Layer(("checksums", "errors", "arrow"), (), _NETWORK + _CLOCK),
     "sink.target": Layer(
         (
             "errors",

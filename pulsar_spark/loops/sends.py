@@ -31,8 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from pulsar_spark.checksums import crc32c
 from spark_topics.loops import memory
 
 

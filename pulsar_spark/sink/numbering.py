@@ -26,9 +26,8 @@ import bisect
 import re
 from collections.abc import Mapping, Sequence
 
-from crc32c import crc32c
-
 from pulsar_spark.arrow.encode import EncodedRows
+from pulsar_spark.checksums import crc32c
 from pulsar_spark.errors import BadRowError, IdempotenceError
 
 _DIGEST_BITS = 16

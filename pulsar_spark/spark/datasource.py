@@ -15,12 +15,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.options import parse_read_options, parse_write_options
-from pulsar_spark.source.read.kernel_notice import warn_of_slow_kernel
 from pulsar_spark.spark.other_source import warn_of_other_source
 from pulsar_spark.system import PULSAR
 from spark_topics import releases
-from spark_topics.options.of_table import options_of_table
 from spark_topics.spark.datasource import TopicDataSource
 
 if TYPE_CHECKING:
@@ -91,6 +88,8 @@ class PulsarDataSource(TopicDataSource):
             OptionError: An option is unknown or wrong.
             SchemaError: ``schema`` has columns that a topic does not have.
         """
+        from pulsar_spark.options import parse_read_options
+        from pulsar_spark.source.read.kernel_notice import warn_of_slow_kernel
         from pulsar_spark.spark.batch import PulsarReader
 
         options = parse_read_options(self.options)
@@ -119,12 +118,14 @@ class PulsarDataSource(TopicDataSource):
                 this Spark, older than 4.2, lets no source do so.
             SchemaError: ``schema`` has columns that a topic does not have.
         """
-        options = parse_read_options(self.options, streaming=True)
-        warn_of_slow_kernel()
+        from pulsar_spark.options import parse_read_options
         from pulsar_spark.source.pulsar_source import PulsarSource
+        from pulsar_spark.source.read.kernel_notice import warn_of_slow_kernel
         from pulsar_spark.spark.schema import checked_arrow_schema
         from spark_topics.spark.choice import stream_reader
 
+        options = parse_read_options(self.options, streaming=True)
+        warn_of_slow_kernel()
         columns = checked_arrow_schema(schema, options)
         limits = {
             "maxRowsPerTrigger": options.max_rows_per_trigger,
@@ -136,6 +137,7 @@ class PulsarDataSource(TopicDataSource):
 
     def batch_write(self, schema: StructType) -> tuple[BatchWrite, pa.Schema]:
         """See `TopicDataSource`."""
+        from pulsar_spark.options import parse_write_options
         from pulsar_spark.sink.driver import BatchWrite
         from pulsar_spark.spark.schema import write_columns
 
@@ -145,6 +147,7 @@ class PulsarDataSource(TopicDataSource):
 
     def stream_write(self, schema: StructType) -> tuple[StreamWrite, pa.Schema]:
         """See `TopicDataSource`."""
+        from pulsar_spark.options import parse_write_options
         from pulsar_spark.sink.driver import StreamWrite
         from pulsar_spark.spark.schema import write_columns
 
@@ -154,6 +157,9 @@ class PulsarDataSource(TopicDataSource):
 
     def _options_of_either_kind(self) -> ReadOptions:
         """Return options of a batch or a stream: Spark does not say which comes."""
+        from pulsar_spark.options import parse_read_options
+        from spark_topics.options.of_table import options_of_table
+
         of_table = options_of_table(self.options)
         if of_table is None:
             options: Mapping[str, str] = self.options

@@ -20,8 +20,7 @@ from functools import cached_property
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
-from crc32c import crc32c
-
+from pulsar_spark.checksums import crc32c
 from pulsar_spark.errors import CorruptEntryError, foreign_text
 from pulsar_spark.loops.deliveries import Deliveries
 from pulsar_spark.loops.fact import (

@@ -27,8 +27,7 @@ import struct
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from pulsar_spark.checksums import crc32c
 from pulsar_spark.errors import CorruptEntryError, ProtocolError
 from pulsar_spark.loops.deliveries import Deliveries, Scanner
 from spark_topics.loops.memory import new_bytes

@@ -7,7 +7,6 @@ protocol.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import TypeVar
@@ -199,5 +198,7 @@ def nearest(key: str, names: Mapping[str, str]) -> str:
         key: What was written, in lower case.
         names: The names as they are compared, and as they are spelt.
     """
+    import difflib  # no other call of a query needs it
+
     near = difflib.get_close_matches(key, names, n=1)
     return f" Did you mean {names[near[0]]}?" if near else ""

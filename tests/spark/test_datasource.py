@@ -354,7 +354,16 @@ def test_import_starts_nothing():
 @pytest.mark.parametrize(
     ("module", "others"),
     [
-        ("pulsar_spark", ["google.protobuf", "pulsar_spark.client"]),
+        (
+            "pyspark_pulsar",
+            [
+                "google.protobuf",
+                "pyarrow",
+                "pulsar_spark.client",
+                "pulsar_spark.options",
+                "pulsar_spark.loops.messages",
+            ],
+        ),
         (
             "pulsar_spark.spark.batch",
             ["pulsar_spark.source.read.task", "pyarrow.compute"],
@@ -365,7 +374,11 @@ def test_import_starts_nothing():
         ),
         (
             "pulsar_spark.source.read.task",
-            ["pulsar_spark.source.plan.batch_plan", "http.client"],
+            [
+                "pulsar_spark.source.plan.batch_plan",
+                "http.client",
+                "importlib.metadata",
+            ],
         ),
         ("pulsar_spark.source.pulsar_source", ["http.client"]),
     ],
@@ -393,6 +406,32 @@ class TestInSpark:
     @pytest.fixture(autouse=True)
     def no_network(self):
         """Spark's own Python side does need its sockets."""
+
+    @pytest.mark.parametrize(
+        "step",
+        [
+            "source.schema()",
+            "source.reader(StructType().add('value', 'binary')).partitions()",
+        ],
+    )
+    def test_processes_on_the_driver(self, options: dict[str, str], step: str):
+        """To plan, nothing is imported by which rows are read or written."""
+        others = [
+            "importlib.metadata",  # reads what all packages say of themselves
+            "pyarrow.compute",  # makes hundreds of functions
+            "pulsar_spark.arrow.message_columns",
+            "pulsar_spark.source.read.task",
+            "pulsar_spark.sink",
+        ]
+        code = (
+            "import sys; from pyspark.sql.types import StructType; "
+            "before = {*sys.modules}; from pulsar_spark import PulsarDataSource; "
+            f"source = PulsarDataSource({options}); {step}; "
+            f"found = {{*sys.modules}} & {{*{others}}} - before; "
+            "assert not found, found"
+        )
+        root = Path(__file__).parents[2]
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=120)
 
     def test_by_the_shim(self, spark: Any, options: dict[str, str]):
         """``format("pulsar")`` works with nothing else."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.values import ValueSettings
+from pulsar_spark.columns import METADATA_COLUMNS_ALL
 from pulsar_spark.options import ReadOptions
 
 
@@ -17,5 +17,5 @@ def value_settings(options: ReadOptions) -> ValueSettings:
 
 def value_columns(schema: pa.Schema, options: ReadOptions) -> pa.Schema:
     """Return the columns of a query that come from values."""
-    other_columns = {*COLUMN_SOURCES, options.corrupt_record_column}
+    other_columns = {*METADATA_COLUMNS_ALL, options.corrupt_record_column}
     return pa.schema([field for field in schema if field.name not in other_columns])

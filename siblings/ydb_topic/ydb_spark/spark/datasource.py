@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
@@ -17,12 +16,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_topics.spark.datasource import TopicDataSource
-from spark_topics.spark.schema import read_schema, spark_schema, write_schema
 from ydb_spark.columns import READ_COLUMNS, READ_ONLY, WRITE_COLUMNS
 from ydb_spark.errors import SchemaError
 from ydb_spark.system import SYSTEM
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ydb_spark.sink.driver import BatchWrite, StreamWrite
 
 #: The column that is written only where it chooses the partition.
@@ -47,6 +47,8 @@ class YdbTopicDataSource(TopicDataSource):
 
     def schema(self) -> StructType:
         """Return the columns of messages."""
+        from spark_topics.spark.schema import spark_schema
+
         return spark_schema(list(READ_COLUMNS), READ_COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -60,6 +62,7 @@ class YdbTopicDataSource(TopicDataSource):
             SchemaError: ``schema`` has columns that messages do not have.
         """
         from spark_topics.spark.reader import BatchReader
+        from spark_topics.spark.schema import read_schema
         from ydb_spark.options.parse import KNOWN
         from ydb_spark.options.read import parse_read_options
         from ydb_spark.source.topic_source import TopicSource
@@ -79,6 +82,7 @@ class YdbTopicDataSource(TopicDataSource):
             SchemaError: ``schema`` has columns that messages do not have.
         """
         from spark_topics.spark.choice import stream_reader
+        from spark_topics.spark.schema import read_schema
         from ydb_spark.options.parse import KNOWN
         from ydb_spark.options.read import parse_read_options
         from ydb_spark.source.topic_source import TopicSource
@@ -118,6 +122,8 @@ def _write_columns(schema: StructType, required: str | None) -> pa.Schema:
     Raises:
         SchemaError: There are others, or no body or two, or not what options need.
     """
+    from spark_topics.spark.schema import write_schema
+
     bodies = [name for name in ("data", "value") if name in schema.fieldNames()]
     if len(bodies) != 1:
         raise SchemaError(
