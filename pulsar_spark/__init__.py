@@ -21,7 +21,6 @@ docs/architecture.md has the path of a write, and the rules of imports.
 ``kernel`` says which form of the loops runs: "compiled" or "python".
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import spark_topics.requirements  # noqa: F401 - for its effect
@@ -63,36 +62,30 @@ from pulsar_spark.system import PULSAR
 from spark_topics.errors import condition_of
 from spark_topics.logs import set_up
 
+# Each process of a query imports the package, and none needs these.
 if TYPE_CHECKING:
-    from pulsar_spark.builders import ClientOptions, ReadOptions, WriteOptions
-    from pulsar_spark.message_id import MessageId, decode_message_id, encode_message_id
-    from pulsar_spark.options.offsets import dump_offsets
-    from pulsar_spark.source.plan.topic_ends import EndOffsets, end_offsets
-    from pulsar_spark.spark.functions import position_after, position_of, position_text
-    from pulsar_spark.spark.lag import (
+    from pulsar_spark.programs import (
+        ClientOptions,
+        EndOffsets,
+        MessageId,
         PartitionLag,
         PulsarLagListener,
+        ReadOptions,
         StreamLag,
+        WriteOptions,
+        decode_message_id,
+        dump_offsets,
+        encode_message_id,
+        end_offsets,
+        kernel,
         lag_of,
+        position_after,
+        position_of,
+        position_text,
+        progress,
+        session,
+        use,
     )
-    from pulsar_spark.spark.progress import progress
-    from pulsar_spark.spark.sessions import session, use
-
-kernel: str
-
-#: The modules of what programs of users need: each process of a query imports the
-#: package, and none of these by that.
-_LATER = {
-    "builders": ("ClientOptions", "ReadOptions", "WriteOptions"),
-    "message_id": ("MessageId", "decode_message_id", "encode_message_id"),
-    "options.offsets": ("dump_offsets",),
-    "source.plan.topic_ends": ("EndOffsets", "end_offsets"),
-    "spark.functions": ("position_after", "position_of", "position_text"),
-    "spark.lag": ("PartitionLag", "PulsarLagListener", "StreamLag", "lag_of"),
-    "spark.progress": ("progress",),
-    "spark.sessions": ("session", "use"),
-}
-_MODULES = {name: module for module, names in _LATER.items() for name in names}
 
 set_up(PULSAR.package)
 
@@ -102,10 +95,10 @@ warn_of_other_python()
 
 
 def __getattr__(name: str) -> Any:
-    if name == "kernel":
-        return import_module("pulsar_spark.loops.messages").KERNEL
-    if name in _MODULES:
-        return getattr(import_module(f"pulsar_spark.{_MODULES[name]}"), name)
+    if name in __all__:
+        from pulsar_spark import programs
+
+        return getattr(programs, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
