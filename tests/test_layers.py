@@ -97,6 +97,7 @@ SHARED = {
     # What to read, and the loop of a task.
     "source.parts": Layer((), (), _NETWORK + _CLOCK),
     "source.grouping": Layer(("source.parts",), (), _NETWORK + _CLOCK),
+    "source.tasks": Layer((), (), _NETWORK + _CLOCK),
     "source.source": Layer(
         ("source.stream.batch_ends", "source.stream.planner"), ("pyarrow",), _NETWORK
     ),

@@ -185,7 +185,8 @@ class Connection:
         self._requests: dict[int, Pending[Any]] = {}  # those under way
         self._asked: dict[int, list[Pending[Any]]] = {}  # of them, by consumer
         self._inboxes: dict[int, Inbox] = {}
-        self._due: dict[int, int] = {}  # entries that may come, for each inbox
+        # Entries that may come, for each inbox that was granted some, or got some.
+        self._due: dict[int, int] = {}
         self._outboxes: dict[int, Outbox] = {}
         self._request_ids = itertools.count(1)
         self._consumer_ids = itertools.count(1)
@@ -400,9 +401,14 @@ class Connection:
             PulsarSparkError: As ``send``.
         """
         with self._lock:
-            if consumer_id in self._due:
-                self._due[consumer_id] += permits
+            if consumer_id in self._inboxes:
+                self._add_due(consumer_id, permits)
         self.send(commands.flow(consumer_id, permits))
+
+    def _add_due(self, consumer_id: int, entries: int) -> int:
+        """Change how many entries may come for an inbox, and return the number."""
+        due = self._due[consumer_id] = self._due.get(consumer_id, _OVERSHOOT) + entries
+        return due
 
     def _send_answers(self) -> None:
         # And our own probes. Never waits for a sender: the reading thread must go on
@@ -426,7 +432,6 @@ class Connection:
         with self._lock:
             error = self._error
             self._inboxes[consumer_id] = inbox
-            self._due[consumer_id] = _OVERSHOOT
             if in_bulk:
                 self._protocol.in_bulk.add(consumer_id)
         if error is not None:
@@ -580,13 +585,11 @@ class Connection:
         entries = sum(len(d) if isinstance(d, Deliveries) else 1 for d in deliveries)
         with self._lock:
             inbox = self._inboxes.get(consumer_id)
-            if inbox is not None:
-                self._due[consumer_id] -= entries
-                if self._due[consumer_id] < 0:
-                    raise ProtocolError(
-                        f"Consumer {consumer_id} was sent {_OVERSHOOT} entries more "
-                        "than it had asked for."
-                    )
+            if inbox is not None and self._add_due(consumer_id, -entries) < 0:
+                raise ProtocolError(
+                    f"Consumer {consumer_id} was sent {_OVERSHOOT} entries more than "
+                    "it had asked for."
+                )
         if inbox is not None:
             # Deliveries come only where the inbox takes them.
             inbox.deliver(cast("Sequence[Delivery]", deliveries))

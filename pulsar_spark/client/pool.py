@@ -201,8 +201,10 @@ class ConnectionPool:
 
     def remember_brokers(self, found: Mapping[str, BrokerAddress]) -> None:
         """Note who serves some topic partitions, as the cluster has just answered."""
+        # One address for all topic partitions that a broker serves.
+        brokers = {broker: broker for broker in found.values()}
         with self._lock:
-            self._brokers.update(found)
+            self._brokers.update({n: brokers[broker] for n, broker in found.items()})
             if len(self._brokers) > self._limits.topic_partitions:
                 self._brokers = dict(found)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_topics.process import without_collector
+from spark_topics.process import planning
 from spark_topics.source.source import Source
 from spark_topics.spark.plain_errors import PlainErrors
 
@@ -34,7 +34,7 @@ class BatchReader(PlainErrors, DataSourceReader):
         self._schema = schema
         self._source = source
 
-    @without_collector()
+    @planning()
     def partitions(self) -> list[InputPartition]:
         """Return an input partition for each task of the plan. On the driver.
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_topics.process import without_collector
+from spark_topics.process import planning
 from spark_topics.spark.stream_reader_base import StreamReaderBase
 
 
@@ -35,7 +35,7 @@ class StreamReader(StreamReaderBase, SupportsTriggerAvailableNow):
             return ReadMinRows(limits.min_rows)
         return ReadAllAvailable()
 
-    @without_collector()
+    @planning()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return how far the next micro-batch goes."""
         planner = self._plan()

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from spark_topics.process import Termination, without_collector
+from spark_topics.process import Termination, planning
 from spark_topics.source.source import Source
+from spark_topics.source.tasks import Tasks
 from spark_topics.spark.plain_errors import PlainErrors
 from spark_topics.spark.reader import TaskPartition
 
@@ -38,22 +39,22 @@ class StreamReaderBase(PlainErrors, DataSourceStreamReader):
     # Offsets are dicts, see ``source.stream.checkpoint``; errors are those of
     # the methods of StreamPlanner that are called.
 
-    @without_collector()
+    @planning()
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query starts."""
         offset: dict[str, Any] = self._plan().initial().to_json()
         return offset
 
-    @without_collector()
+    @planning()
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
-    ) -> list[InputPartition]:
+    ) -> Sequence[InputPartition]:
         """Return an input partition for each task of the micro-batch."""
         planner = self._plan()
         tasks = planner.ranges(planner.offset(start), planner.offset(end))
-        return [TaskPartition(task) for task in tasks]
+        return Tasks(TaskPartition, tasks)
 
-    @without_collector()
+    @planning()
     def commit(self, end: Mapping[str, Any]) -> None:
         """Acknowledge what Spark has committed."""
         planner = self._plan()

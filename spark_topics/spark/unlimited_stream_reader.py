@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyspark
 from pyspark.sql.datasource import InputPartition
 
 from spark_topics import releases
-from spark_topics.process import without_collector
+from spark_topics.process import planning
 from spark_topics.source.source import Source
 from spark_topics.spark.stream_reader_base import StreamReaderBase
 
@@ -33,7 +33,7 @@ class UnlimitedStreamReader(StreamReaderBase):
         self._known: Mapping[str, Any] | None = None  # the newest offset Spark told of
         self._is_committed = True  # unless the query goes on from there
 
-    @without_collector()
+    @planning()
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override] # 4.2 tells more
         """Return how far the next micro-batch goes: to where the topics end."""
         planner = self._plan()
@@ -47,7 +47,7 @@ class UnlimitedStreamReader(StreamReaderBase):
 
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
-    ) -> list[InputPartition]:
+    ) -> Sequence[InputPartition]:
         """Return the input partitions of a micro-batch, at least one for each range.
 
         A query that goes on is told its newest offset by this, as start and as end,

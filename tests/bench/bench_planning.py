@@ -9,8 +9,9 @@ makes the subscription, and later ones.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from statistics import median
-from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -89,7 +90,7 @@ def run_simulated(count: int, repeats: int) -> list[Case]:
             assert len(reader.partitions()) == count
 
         batch = in_turns({"plan": wall(plan)}, repeats)["plan"]
-        streams = [_plan_stream(options, count) for _ in range(repeats)]
+        streams = [plan_stream(options, count) for _ in range(repeats)]
     return [
         Case(
             "planning",
@@ -109,30 +110,44 @@ def run_simulated(count: int, repeats: int) -> list[Case]:
     ]
 
 
-def _plan_stream(options: dict[str, str], count: int) -> list[float]:
-    """Seconds for the start of a new query, then for each of its micro-batches."""
+def plan_stream(
+    options: dict[str, str],
+    count: int,
+    between: Callable[[], None] = lambda: None,
+) -> list[float]:
+    """Seconds for the start of a new query, then for each of its micro-batches.
+
+    Offsets are handed over as Spark does: as texts, which are read each time.
+
+    Args:
+        options: Of the query.
+        count: How many topic partitions it reads.
+        between: Called after each micro-batch.
+    """
     columns = arrow_schema(("value",))
     source = PulsarSource(parse_read_options(options, streaming=True), columns)
     reader = StreamReader(source, columns)
     times: list[float] = []
-    start: dict[str, Any] = {}
-    end: dict[str, Any] = {}
+    start = end = ""
 
     def begin() -> None:
         nonlocal start
-        start = reader.initialOffset()
+        start = json.dumps(reader.initialOffset())
 
     def plan() -> None:
         nonlocal end
-        end = reader.latestOffset(start, ReadAllAvailable())
-        assert len(reader.partitions(start, end)) == count
+        end = json.dumps(reader.latestOffset(json.loads(start), ReadAllAvailable()))
+        tasks = reader.partitions(json.loads(start), json.loads(end))
+        assert sum(1 for _ in tasks) == count
 
     try:
         times.append(wall(begin)())
-        for _ in range(4):
+        for number in range(4):
+            if number:
+                reader.commit(json.loads(start))
             times.append(wall(plan)())
-            reader.commit(start)
             start = end
+            between()
     finally:
         reader.stop()
     return times

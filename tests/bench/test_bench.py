@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,7 @@ from tests.bench.report import (
     Case,
     Document,
 )
+from tests.bench.simulated import TOPIC, simulated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,6 +112,29 @@ def test_planning_without_a_broker() -> None:
     """What a planner asks is answered by brokers that are simulated."""
     cases = bench_planning.run_simulated(20, 1)
     assert [case.rows for case in cases] == [20] * 4
+
+
+def test_a_stream_keeps_little_of_a_topic_partition() -> None:
+    """So that a hundred thousand fit into the memory of the driver's Python."""
+    kept: list[int] = []
+
+    def note() -> None:
+        gc.collect()
+        kept.append(tracemalloc.get_traced_memory()[0])
+
+    tracemalloc.start()
+    try:
+        for count in (10, 1000):
+            with simulated(count) as service_url:
+                options = {
+                    "service.url": service_url,
+                    "topic": TOPIC,
+                    "startingOffsets": "earliest",
+                }
+                bench_planning.plan_stream(options, count, note)
+    finally:
+        tracemalloc.stop()
+    assert kept[-1] - kept[3] < 1000 * 1500
 
 
 @pytest.mark.soak

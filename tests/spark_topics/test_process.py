@@ -16,7 +16,7 @@ import pytest
 from spark_topics.process import (
     Termination,
     only_ends_micro_batches,
-    without_collector,
+    planning,
 )
 
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
@@ -93,7 +93,7 @@ def test_other_threads_cannot_set_handlers(
 def test_the_collector_is_paused() -> None:
     """Within a block alone, however it ends, and not started where it was off."""
 
-    @without_collector()
+    @planning()
     def fail() -> None:
         assert not gc.isenabled()
         raise KeyError("planning")
@@ -104,7 +104,7 @@ def test_the_collector_is_paused() -> None:
     assert gc.isenabled()
     gc.disable()
     try:
-        with without_collector():
+        with planning():
             pass
         assert not gc.isenabled()
     finally:

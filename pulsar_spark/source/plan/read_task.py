@@ -65,18 +65,20 @@ def read_tasks(
     pool: ConnectionPool,
     groups: Iterable[Sequence[TopicRange]],
 ) -> list[ReadTask]:
-    """Return a task for each group of ranges.
+    """Return a task for each group of ranges; arguments are those of `read_task`."""
+    return [read_task(pool, group) for group in groups]
+
+
+def read_task(pool: ConnectionPool, group: Sequence[TopicRange]) -> ReadTask:
+    """Return the task of a group of ranges.
 
     Args:
         pool: Has asked for the brokers of their topic partitions.
-        groups: The ranges of each task.
+        group: The ranges.
     """
-    tasks = []
-    for group in groups:
-        names = dict.fromkeys(range_.topic_partition for range_ in group)
-        addresses = {name: pool.last_broker(name) for name in names}
-        brokers = {
-            name: address for name, address in addresses.items() if address is not None
-        }
-        tasks.append(ReadTask(tuple(group), brokers))
-    return tasks
+    names = dict.fromkeys(range_.topic_partition for range_ in group)
+    addresses = {name: pool.last_broker(name) for name in names}
+    brokers = {
+        name: address for name, address in addresses.items() if address is not None
+    }
+    return ReadTask(tuple(group), brokers)

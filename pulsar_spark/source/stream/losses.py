@@ -41,29 +41,32 @@ class LossCheck:
         self._fail_on_data_loss = fail_on_data_loss
         self._checked: dict[str, LastRead] = {}  # cursors that were found moved
         self._reached: dict[str, LastRead] = {}  # begins that topics have reached
-        self._lasts: dict[str, MessageId | None] = {}  # as of the last visit
 
     def resume(
-        self, begins: Mapping[str, LastRead], found: Mapping[str, CursorStatus]
+        self,
+        begins: Mapping[str, LastRead],
+        found: Mapping[str, CursorStatus],
+        ends: Mapping[str, LastRead],
     ) -> dict[str, LastRead]:
-        """Return where reading goes on: elsewhere than asked where rows are gone.
+        """Return where reading goes on elsewhere than asked, since rows are gone.
 
         Args:
             begins: The position that each topic partition was read up to.
             found: What a visit of these found.
+            ends: The last message of topic partitions, as it was seen before that.
 
         Raises:
             DataLossError: Rows that come next are gone, and that is an error.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        resumed = {name: begins[name] for name in found}
-        resumed.update(self._passed(begins, found))
-        resumed.update(self._unreached(begins, found))
-        self._lasts.update({name: status.last for name, status in found.items()})
-        return resumed
+        passed = self._passed(begins, found, ends)
+        return passed | self._unreached(begins, found)
 
     def _passed(
-        self, begins: Mapping[str, LastRead], found: Mapping[str, CursorStatus]
+        self,
+        begins: Mapping[str, LastRead],
+        found: Mapping[str, CursorStatus],
+        ends: Mapping[str, LastRead],
     ) -> dict[str, LastRead]:
         """Return where to go on in topics whose rows at the query's position are gone.
 
@@ -92,7 +95,7 @@ class LossCheck:
         whole = [
             name
             for name, first in gone.items()
-            if first.before.entry_id < 0 and not self._had_more(name, begins[name])
+            if first.before.entry_id < 0 and not _had_more(begins[name], ends.get(name))
         ]
         # A broker moves a cursor that is done with a whole ledger to the beginning of
         # the next one when that is opened. Then it may trim the ledger.
@@ -115,15 +118,6 @@ class LossCheck:
                 fail_on_data_loss=self._fail_on_data_loss,
             )
         return {name: LastRead.of(first.before) for name, first in gone.items()}
-
-    def _had_more(self, name: str, begin: LastRead) -> bool:
-        """Return whether the ledger of this position is known to have had more rows."""
-        last = self._lasts.get(name)
-        return (
-            last is not None
-            and last.ledger_id == begin.ledger_id
-            and last.entry_id > begin.entry_id
-        )
 
     def _unreached(
         self, begins: Mapping[str, LastRead], found: Mapping[str, CursorStatus]
@@ -184,3 +178,12 @@ class LossCheck:
         logger.warning(
             "[PULSAR_DATA_LOSS] %s It is read from its first row on.", message
         )
+
+
+def _had_more(begin: LastRead, end: LastRead | None) -> bool:
+    """Return whether the ledger of this position is known to have had more rows."""
+    return (
+        end is not None
+        and end.ledger_id == begin.ledger_id
+        and end.entry_id > begin.entry_id
+    )

@@ -34,6 +34,7 @@ from spark_topics.source.stream.checkpoint import Span
 from spark_topics.source.stream.cluster import PartitionStatus
 from spark_topics.source.stream.planner import StreamPlanner
 from spark_topics.source.stream.topic_set import TopicSet
+from spark_topics.source.tasks import Tasks
 
 
 def stream_planner(
@@ -200,12 +201,13 @@ class PulsarCluster:
     def _pin(self) -> SchemaPin | None:
         return None if self._schema is None else self._schema.pin
 
-    def ranges(self, spans: Sequence[Span[LastRead]]) -> list[ReadTask]:
+    def ranges(self, spans: Sequence[Span[LastRead]]) -> Sequence[ReadTask]:
         """Return ranges of message ids, divided as the options say."""
         tasks = stream_tasks(self._pool, self._options, self.topics.positions, spans)
         if self._schema is None:
             return tasks
-        return [task.with_schema(self._schema.schema) for task in tasks]
+        schema = self._schema.schema
+        return Tasks(lambda task: task.with_schema(schema), tasks)
 
     def acknowledge(self, read: Mapping[str, LastRead]) -> None:
         """Acknowledge on the subscription, if the query has subscribed."""

@@ -103,7 +103,8 @@ class Segments:
 
     def note_visit(self, names: Iterable[str]) -> None:
         """Remember which registrations last while the query visits its consumers."""
-        self._protected.update({name: self._registration(name) for name in names})
+        if self._layouts:
+            self._protected.update({name: self._registration(name) for name in names})
 
     def may_be_gone(self, name: str) -> bool:
         """Return whether a segment may be deleted without loss."""

@@ -48,7 +48,7 @@ class StreamEnds:
 
     def cut(
         self, lasts: Mapping[str, MessageId | None], afters: Mapping[str, LastRead]
-    ) -> dict[str, MessageId | None]:
+    ) -> Mapping[str, MessageId | None]:
         """Return the last message to read of each topic partition, None for none.
 
         Args:
@@ -60,7 +60,7 @@ class StreamEnds:
             PulsarSparkError: The cluster does not answer, or refuses.
         """
         if not self.has_any:
-            return dict(lasts)
+            return lasts
         self._find_times(lasts, afters)
         ends = {name: self._end(name) for name in lasts}
         self._tell(ends, afters)

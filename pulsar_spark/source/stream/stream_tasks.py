@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
@@ -16,10 +17,11 @@ from pulsar_spark.errors import CheckpointError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.ranges import TopicRange
-from pulsar_spark.source.plan.read_task import ReadTask, read_tasks
+from pulsar_spark.source.plan.read_task import ReadTask, read_task
 from pulsar_spark.source.plan.survey import divide
 from pulsar_spark.source.stream.last_read import LastRead
 from spark_topics.source.stream.checkpoint import Span
+from spark_topics.source.tasks import Tasks
 
 #: No ledger has this many entries: a reader placed there is after its ledger's last.
 _NO_ENTRY = 2**31
@@ -30,7 +32,7 @@ def stream_tasks(
     options: ReadOptions,
     positions: PositionLookup,
     spans: Sequence[Span[LastRead]],
-) -> list[ReadTask]:
+) -> Sequence[ReadTask]:
     """Return what each task of a micro-batch reads.
 
     Args:
@@ -53,7 +55,7 @@ def stream_tasks(
         if parts != [(range_,) for range_ in ranges]:
             _require_stored(positions, ranges, left_out)
         parts = without(parts, left_out)
-    return read_tasks(pool, parts)
+    return Tasks(partial(read_task, pool), parts)
 
 
 def topic_ranges(spans: Iterable[Span[LastRead]]) -> list[TopicRange]:

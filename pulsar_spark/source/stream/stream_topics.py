@@ -124,7 +124,7 @@ class StreamTopics:
         self._note_ends(lasts)
         afters = {name: LastRead.of(edge.before) for name, edge in stored.items()}
         return {
-            name: PartitionStatus(afters[name], _end(afters[name], last))
+            name: PartitionStatus(afters[name], self._end(name, afters[name], last))
             for name, last in self.stream_ends.cut(lasts, afters).items()
         }
 
@@ -137,7 +137,9 @@ class StreamTopics:
             existing_topic_partitions(self._lookup, self._options)
         consumers = self._subscription.consumers
         self.segments.protect(self._subscription.registrations)
-        read = {n: begin for n, begin in begins.items() if not self.segments.is_over(n)}
+        read = begins
+        if any(map(self.segments.is_over, self.segments.drained)):
+            read = {n: at for n, at in begins.items() if not self.segments.is_over(n)}
         try:
             cursors = consumers.visit(read, read.keys() - self._ends.keys())
             yield self._statuses(begins, cursors)
@@ -159,17 +161,17 @@ class StreamTopics:
             if name not in cursors or self.segments.may_be_gone(name)
         }
         self.segments.note_visit(present)
-        afters = dict(begins)
+        afters = begins
         # Compaction says nothing of what is stored.
         is_exact = not self._options.read_compacted
-        if is_exact:
-            afters |= self._losses.resume(begins, present)
+        if is_exact and (resumed := self._losses.resume(begins, present, self._ends)):
+            afters = {**begins, **resumed}
         lasts = self.stream_ends.cut(self._lasts(present, afters), afters)
         later = self.segments.waiting(present.keys() | over)
         statuses = {
             name: PartitionStatus(
                 afters[name],
-                _end(afters[name], lasts.get(name)),
+                self._end(name, afters[name], lasts.get(name)),
                 comes_later=name in later,
                 # Of segments that came and went, offsets tell those that were seen.
                 is_named=is_segment(name),
@@ -177,11 +179,10 @@ class StreamTopics:
             for name in (*present, *over)
         }
         if is_exact:
-            self.held_rows.look(
-                {name: statuses[name] for name in present},
-                self._subscription.consumers.waiting,
-            )
-        return {**dict.fromkeys(cursors), **statuses}
+            seen = {name: statuses[name] for name in present} if over else statuses
+            self.held_rows.look(seen, self._subscription.consumers.waiting)
+        gone = [name for name in cursors if name not in statuses]
+        return {**statuses, **dict.fromkeys(gone)}
 
     def _lasts(
         self, cursors: Mapping[str, CursorStatus], afters: Mapping[str, LastRead]
@@ -224,6 +225,19 @@ class StreamTopics:
             else:
                 self._ends[name] = LastRead.of(last)
 
+    def _end(
+        self, name: str, after: LastRead, last: MessageId | None
+    ) -> LastRead | None:
+        """Return the end of a topic partition that was read up to a position."""
+        if last is None:
+            return None
+        if last.batch_index < 0 and last.position == after.position:
+            # A message outside of a batch was read, whatever batch index was named.
+            return after
+        end, seen = LastRead.of(last), self._ends.get(name)
+        # Who keeps the ends of very many keeps one object of each.
+        return seen if seen == end else end
+
     def drain(
         self,
         last_read: Mapping[str, LastRead],
@@ -249,13 +263,3 @@ class StreamTopics:
             logger.debug("It is not known whether segments are drained: %s", error)
         else:
             self.segments.drained |= drained
-
-
-def _end(after: LastRead, last: MessageId | None) -> LastRead | None:
-    """Return the end of a topic partition that was read up to a position."""
-    if last is None:
-        return None
-    if last.batch_index < 0 and last.position == after.position:
-        # A message outside of a batch was read, whatever batch index was named.
-        return after
-    return LastRead.of(last)

@@ -370,9 +370,10 @@ class Subscription:
             to_acknowledge = self._acknowledge(read, behind, meanwhile=ask)
             for topic, positions in replies.items():
                 is_kept = self._durable and topic not in self._unchecked
-                standings[topic] = CursorStatus(
-                    LastRead.of(positions.before), positions.last, is_kept
-                )
+                cursor = LastRead.of(positions.before)
+                if cursor == read[topic]:
+                    cursor = read[topic]  # one object is enough for both
+                standings[topic] = CursorStatus(cursor, positions.last, is_kept)
             behind = [
                 topic
                 for topic in replies

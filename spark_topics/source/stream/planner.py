@@ -29,9 +29,8 @@ backlog drains, and nothing else, so that retention keeps what a restart needs.
 
 from __future__ import annotations
 
-import copy
+import json
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -66,8 +65,9 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         self._ends = ends
         self._rest = IdleRest()
         self._initial: OffsetT | None = None
-        # The last start and end: Spark hands each back several times, as equal JSON.
-        self._offsets: deque[tuple[Mapping[str, Any], OffsetT]] = deque(maxlen=2)
+        # The offset that was read last, and its text, which is far smaller than its
+        # tree: Spark hands each end back several times until the next one follows.
+        self._read: tuple[str, OffsetT] | None = None
         self._latest: dict[str, P] = {}  # where the topic partitions end
         self._is_told = False  # where the query begins
 
@@ -77,12 +77,10 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         Raises:
             CheckpointError: It is not one of ours.
         """
-        for earlier, offset in self._offsets:
-            if earlier == tree:
-                return offset
-        offset = self._cluster.read_offset(tree)
-        self._offsets.append((copy.deepcopy(tree), offset))
-        return offset
+        text = json.dumps(tree)
+        if self._read is None or self._read[0] != text:
+            self._read = text, self._cluster.read_offset(tree)
+        return self._read[1]
 
     def initial(self) -> OffsetT:
         """Return the start of a new query, looked up once and then kept.
@@ -134,7 +132,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
         if self._rest.covers(start):
             return start
         kept = self._topics.kept(start)
-        if is_committed and start != self._initial:
+        if self._is_past_initial(start) and is_committed:
             self._cluster.recorded(start)
         begins = self._topics.begins(start)
         statuses = self._topics.visit(begins)
@@ -174,6 +172,13 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             if is_begun and status.after != start.last_read.get(name):
                 start_after[name] = status.after
         return self._cluster.next_offset(start, last_read, start_after, kept)
+
+    def _is_past_initial(self, start: OffsetT) -> bool:
+        """Return whether the query has begun; then forget where, as Spark does."""
+        if start == self._initial:
+            return False
+        self._initial = None
+        return True
 
     def _note_ends(
         self,
