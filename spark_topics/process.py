@@ -7,7 +7,6 @@ In a user's own program, signals are the user's.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import signal
@@ -21,9 +20,6 @@ _SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 #: And the one that it runs there to commit a micro-batch, or to abort it.
 _SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
-
-#: The C library that this process runs with.
-_C_LIBRARY = ctypes.CDLL(None)
 
 
 def _program() -> str:
@@ -85,9 +81,10 @@ def _give_back_memory() -> None:
 
     By itself glibc gives back no more than what lies behind all that is still used.
     """
-    trim = getattr(_C_LIBRARY, "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    import ctypes  # only plans need it
+
+    with contextlib.suppress(TypeError, OSError, AttributeError):  # another library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def is_spark_worker() -> bool:
