@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from pulsar_spark.client.positions import PositionLookup
-from pulsar_spark.message_id import MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import id_of_a_whole_topic
 from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.topics import TopicName, topic_of
+from spark_topics.options.offsets import Edge
 
 logger = logging.getLogger("pulsar_spark.source")
 
@@ -43,8 +44,8 @@ class StreamEnds:
     def has_any(self) -> bool:
         """Return whether the options name an end."""
         offsets, times = self._options.ending_offsets, self._options.ending_times
-        has_positions = any(isinstance(p, MessageId) for p in offsets.topics.values())
-        return times is not None or has_positions
+        positions = (offsets.default, *offsets.topics.values())
+        return times is not None or any(p is not Edge.LATEST for p in positions)
 
     def cut(
         self, lasts: Mapping[str, MessageId | None], afters: Mapping[str, LastRead]
@@ -84,9 +85,9 @@ class StreamEnds:
         if name in self._of_times:
             return self._of_times[name]
         offsets = self._options.ending_offsets.topics
-        position = _named(offsets, name)
-        if not isinstance(position, MessageId):
-            return None
+        position = _named(offsets, name) or self._options.ending_offsets.default
+        if isinstance(position, Edge):
+            return EARLIEST if position is Edge.EARLIEST else None
         topic = TopicName.parse(name)
         if name not in offsets and topic.partition_index != position.partition:
             # An id for a topic is of one of its partitions, as for starts.

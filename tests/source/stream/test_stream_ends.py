@@ -62,6 +62,8 @@ def cut(stream_ends: StreamEnds, *names: str) -> dict[str, MessageId | None]:
         ('{"t": {"0": "9:99:2", "2": "latest"}}', [MessageId(9, 99, 2), LAST, LAST]),
         ('{"t": {"1": "9:99"}}', [LAST] * 3),
         ('{"t": {"1": "0:-1"}}', [LAST, MessageId(0, -1), LAST]),
+        ('{"t": {"1": "7:3"}, "*": "earliest"}', [EARLIEST, MessageId(7, 3), EARLIEST]),
+        ('{"t": {"1": "7:3", "2": "earliest"}}', [LAST, MessageId(7, 3), EARLIEST]),
     ],
 )
 def test_positions(text: str, expected: list[MessageId]) -> None:
