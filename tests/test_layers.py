@@ -402,6 +402,11 @@ LAYERS = {
     "source.plan.ranges": Layer(
         ("errors", "message_id", "text", "topics", "options"), (), _NETWORK + _CLOCK
     ),
+    "source.plan.gone": Layer(
+        ("errors", "message_id", "options", "source.plan.ranges", "topics", "wire"),
+        (),
+        _NETWORK + _CLOCK,
+    ),
     "source.plan.pruning": Layer(("columns", "topics"), (), _NETWORK + _CLOCK),
     "source.plan.split": Layer(
         ("message_id", "source.plan.ranges"), (), _NETWORK + _CLOCK

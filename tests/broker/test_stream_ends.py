@@ -120,12 +120,31 @@ def test_an_end_for_each_partition(
         *range(30),
         *range(100, 130),
     ]
+    assert ends.pop("*") == "earliest"
     ((name, partitions),) = ends.items()
     del partitions["2"]
     assert rounds.run(endingOffsets=json.dumps({name: partitions})) == [
         *range(230, 235)
     ]
     assert sorted(rounds.run()) == [*range(30, 35), *range(130, 135)]
+
+
+def test_a_partition_that_comes_later(
+    rounds: Rounds,
+    send: Callable[..., None],
+    service_url: str,
+    admin: Admin,
+    topic: str,
+) -> None:
+    """It is behind the ends that were asked for before."""
+    admin.create_partitioned(topic, 1)
+    send(0, 30)
+    ends = end_offsets({"service.url": service_url, "topic": topic})
+    admin.update_partitions(topic, 2)
+    send(30, 50, name=f"{topic}-partition-1")
+    assert sorted(rounds.run(endingOffsets=ends.ending)) == [*range(30)]
+    assert sorted(rounds.run(endingOffsets=ends.ending)) == []
+    assert sorted(rounds.run()) == [*range(30, 50)]
 
 
 def test_a_time(rounds: Rounds, send: Callable[..., None]) -> None:

@@ -21,6 +21,7 @@ from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import Position
 from pulsar_spark.source.plan.discovery import find_topic_partitions
 from pulsar_spark.source.plan.explicit_ends import End, reach_ends
+from pulsar_spark.source.plan.gone import without_gone
 from pulsar_spark.source.plan.pruning import Pruning
 from pulsar_spark.source.plan.ranges import (
     TopicRange,
@@ -53,7 +54,8 @@ def plan_batch(
     Raises:
         OptionError: Offsets or times do not fit the topics.
         TopicNotFoundError: A topic does not exist.
-        DataLossError: A start is no longer there, and ``failOnDataLoss`` is set.
+        DataLossError: A start, or the topic partition or segment that it is in, is no
+            longer there, and ``failOnDataLoss`` is set.
         EndNotReachedError: An end was not reached, and ``failOnUnreachedEnd`` is set.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
@@ -87,6 +89,8 @@ class _BatchPlanner:
 
     def plan(self, pruning: Pruning) -> list[TopicRange]:
         topics = find_topic_partitions(self._topic_lookup, self._options)
+        layouts = self._topic_lookup.layouts
+        self._options = without_gone(self._options, topics, layouts)
         offsets = assign_offsets(
             self._options.starting_offsets, topics, option="startingOffsets"
         )
