@@ -419,7 +419,14 @@ LAYERS = {
     ),
     # And what is Pulsar's in it.
     "source.stream.stream_ends": Layer(
-        ("message_id", "topics", "options", "client", "source.stream.last_read"),
+        (
+            "message_id",
+            "topics",
+            "options",
+            "client",
+            "source.plan.ranges",
+            "source.stream.last_read",
+        ),
         (),
         _NETWORK + _CLOCK,
     ),
