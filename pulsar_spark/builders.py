@@ -205,17 +205,21 @@ class ReadOptions(ClientOptions):
     match; one that `commitTopic` names does. For: read."""
     starting_offsets: str | Mapping[str, Any] | None = _named("startingOffsets")
     """First messages, inclusive: `earliest`, or JSON by topic and partition such as
-    `{"t":{"0":"12:3:4","1":"earliest"}}`; what JSON does not name starts at `earliest`.
-    Also, for streams only, `latest` (their default) and `subscription`: where
-    `predefinedSubscription` stands. Default: earliest. For: read."""
+    `{"t":{"0":"12:3:4","1":"earliest"}}`; what JSON does not name starts at `earliest`,
+    or where `*` stands: `{"t":{"0":"12:3"},"*":"latest"}`. Also, for streams only,
+    `latest` (their default) and `subscription`: where `predefinedSubscription` stands.
+    Default: earliest. For: read."""
     ending_offsets: str | Mapping[str, Any] | None = _named("endingOffsets")
-    """Last messages, inclusive: `latest`, or JSON as for `startingOffsets`. In a batch
-    read `latest` is looked up once, when the read is planned, and other ends must be
-    there, see `failOnUnreachedEnd`. A stream reads up to a position, and without an end
-    where there is `latest`: streams that end. Default: latest. For: read."""
+    """Last messages, inclusive: `latest`, or JSON as for `startingOffsets`; what JSON
+    does not name ends at `latest`, and with `"*":"earliest"` nothing of that is read.
+    In a batch read `latest` is looked up once, when the read is planned, and other ends
+    must be there, see `failOnUnreachedEnd`. A stream reads up to a position, and
+    without an end where there is `latest`: streams that end. Default: latest. For:
+    read."""
     starting_time: int | str | Mapping[str, Any] | None = _named("startingTime")
     """First publish time, instead of `startingOffsets`: epoch milliseconds, ISO-8601
-    (UTC unless it names a zone), or JSON of these by topic. For: read."""
+    (UTC unless it names a zone), or JSON of these by topic, in which `*` is for what it
+    does not name: without that, `earliest`. For: read."""
     ending_time: int | str | Mapping[str, Any] | None = _named("endingTime")
     """Last publish time, instead of `endingOffsets`; written as `startingTime`. Up to a
     time that is yet to come, a batch read has what is stored when it is planned, and a

@@ -411,6 +411,11 @@ LAYERS = {
     "source.plan.ranges": Layer(
         ("errors", "message_id", "text", "topics", "options"), (), _NETWORK + _CLOCK
     ),
+    "source.plan.gone": Layer(
+        ("errors", "message_id", "options", "source.plan.ranges", "topics", "wire"),
+        (),
+        _NETWORK + _CLOCK,
+    ),
     "source.plan.pruning": Layer(("columns", "topics"), (), _NETWORK + _CLOCK),
     "source.plan.split": Layer(
         ("message_id", "source.plan.ranges"), (), _NETWORK + _CLOCK
@@ -423,7 +428,14 @@ LAYERS = {
     ),
     # And what is Pulsar's in it.
     "source.stream.stream_ends": Layer(
-        ("message_id", "topics", "options", "client", "source.stream.last_read"),
+        (
+            "message_id",
+            "topics",
+            "options",
+            "client",
+            "source.plan.ranges",
+            "source.stream.last_read",
+        ),
         (),
         _NETWORK + _CLOCK,
     ),

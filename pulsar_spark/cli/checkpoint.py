@@ -419,11 +419,8 @@ def _wanted(
 def _named(text: str, topics: list[TopicName]) -> dict[str, Position]:
     """Return the positions that a text names, without the rest."""
     option = "--set-position"
-    spec = parse_offsets(text, option)
-    if not spec.topics:
-        return assign_offsets(spec, topics, option=option)
     first, other = (
-        assign_offsets(replace(spec, default=edge), topics, option=option)
+        assign_offsets(parse_offsets(text, option, edge), topics, option=option)
         for edge in (Edge.EARLIEST, Edge.LATEST)
     )
     return {

@@ -28,6 +28,9 @@ _T = TypeVar("_T")
 
 _MAX_INT32 = 2**31 - 1
 
+#: Stands in JSON for all topic partitions that have no name there.
+UNNAMED = "*"
+
 
 #: Where one topic partition starts or ends.
 Position = Edge | MessageId
@@ -82,8 +85,9 @@ def parse_offsets(text: str, option: str, default: Edge = Edge.EARLIEST) -> Offs
             any form. A value is an object by partition number, or directly a position:
             a word, ``"ledger:entry[:batchIndex]"``, the bytes of a serialised message
             id as an array of signed or unsigned numbers, -2 (earliest) or -1 (latest).
+            The name ``*`` has a word for all topic partitions that are not named.
         option: The option that errors name.
-        default: Position of partitions that a JSON object does not name.
+        default: Position of those, where the object says nothing of them.
 
     Raises:
         OptionError: With every problem found in the text.
@@ -91,11 +95,13 @@ def parse_offsets(text: str, option: str, default: Edge = Edge.EARLIEST) -> Offs
     edge = edge_of(text)
     if edge is not None:
         return OffsetsSpec(edge)
-    topics = _parse_topics(text, _parse_position, option, _OFFSETS_EXAMPLE)
-    return OffsetsSpec(default, topics)
+    topics, unnamed = _parse_topics(text, _parse_position, option, _OFFSETS_EXAMPLE)
+    return OffsetsSpec(unnamed if isinstance(unnamed, Edge) else default, topics)
 
 
-def dump_offsets(offsets: Mapping[str, Position]) -> str:
+def dump_offsets(
+    offsets: Mapping[str, Position], *, unnamed: Edge | None = None
+) -> str:
     """Write positions as JSON that `parse_offsets` reads back.
 
     The text is canonical: topics and then partitions are in natural order. An id's own
@@ -104,13 +110,16 @@ def dump_offsets(offsets: Mapping[str, Position]) -> str:
 
     Args:
         offsets: Position by topic name, partition suffix included.
+        unnamed: Where all other topic partitions start or end; None to say nothing.
 
     Returns:
         Such as ``{"persistent://public/default/t":{"0":"12:3:4","1":"latest"}}``.
     """
-    tree = topic_tree(
+    tree: dict[str, Any] = topic_tree(
         {name: _dump_position(position) for name, position in offsets.items()}
     )
+    if unnamed is not None:
+        tree[UNNAMED] = unnamed.value
     return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -172,14 +181,16 @@ def parse_times(text: str, option: str) -> TimesSpec:
     Args:
         text: Milliseconds since 1970 UTC, or ISO-8601 (UTC if it names no zone;
             digits below a millisecond are cut off), or a JSON object of these by topic,
-            and by partition number below that.
+            and by partition number below that; under the name ``*`` for all that are
+            not named.
         option: The option that errors name.
 
     Raises:
         OptionError: With every problem found in the text.
     """
     if text.strip().startswith("{"):
-        return TimesSpec(None, _parse_topics(text, parse_time, option, _TIMES_EXAMPLE))
+        times, unnamed = _parse_topics(text, parse_time, option, _TIMES_EXAMPLE)
+        return TimesSpec(unnamed, times)
     try:
         return TimesSpec(parse_time(text))
     except ValueError as error:
@@ -188,10 +199,15 @@ def parse_times(text: str, option: str) -> TimesSpec:
 
 def _parse_topics(
     text: str, parse: Callable[[object], _T], option: str, example: str
-) -> dict[str, _T]:
-    """Parse a JSON object by topic, with nested objects by partition."""
+) -> tuple[dict[str, _T], _T | None]:
+    """Parse a JSON object by topic, with nested objects by partition.
+
+    Returns:
+        The values by full name; the one for all other names, None if there is none.
+    """
     values: dict[TopicName, _T] = {}
     meant: set[TopicName] = set()
+    unnamed: _T | None = None
     problems: list[str] = []
 
     def add(topic_text: str, value: object) -> None:
@@ -202,20 +218,41 @@ def _parse_topics(
             values[topic] = position
             meant.add(partition)
 
-    try:
-        pairs = load_by_name(text, option, example)
-    except ValueError as error:
-        raise OptionError(str(error)) from None
-    for topic_text, value in pairs:
+    for topic_text, value in _load(text, option, example):
         try:
-            add(topic_text, value)
+            if topic_text != UNNAMED:
+                add(topic_text, value)
+            elif unnamed is not None:
+                raise ValueError(f"{UNNAMED} is named twice")
+            else:
+                unnamed = _parse_unnamed(value, parse)
         except OptionError as error:
             problems.extend(f"{option}: {problem}" for problem in error.problems)
         except ValueError as error:
             problems.append(f"{option}: {error}.")
     if problems:
         raise OptionError(*problems)
-    return {topic.full_name: values[topic] for topic in sorted(values)}
+    return {topic.full_name: values[topic] for topic in sorted(values)}, unnamed
+
+
+def _load(text: str, option: str, example: str) -> Pairs:
+    try:
+        return load_by_name(text, option, example)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+
+
+def _parse_unnamed(value: object, parse: Callable[[object], _T]) -> _T:
+    try:
+        parsed = parse(value)
+    except ValueError as error:
+        raise ValueError(f"{UNNAMED}: {error}") from None
+    if isinstance(parsed, MessageId):
+        raise ValueError(
+            f"{UNNAMED} stands for several topic partitions, and {parsed} is a place in"
+            " one of them: write earliest or latest"
+        )
+    return parsed
 
 
 def _flatten(

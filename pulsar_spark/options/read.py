@@ -173,7 +173,8 @@ class ReadOptions:
         Scope.READ,
         "First messages, inclusive: `earliest`, or JSON by topic and partition such as"
         ' `{"t":{"0":"12:3:4","1":"earliest"}}`; what JSON does not name starts at'
-        " `earliest`. Also, for streams only, `latest` (their default) and"
+        ' `earliest`, or where `*` stands: `{"t":{"0":"12:3"},"*":"latest"}`.'
+        " Also, for streams only, `latest` (their default) and"
         " `subscription`: where `predefinedSubscription` stands.",
     )
     #: Whether a new stream starts where the subscription stands, instead of at
@@ -184,10 +185,11 @@ class ReadOptions:
         "latest",
         partial(parse_offsets, default=Edge.LATEST),
         Scope.READ,
-        "Last messages, inclusive: `latest`, or JSON as for `startingOffsets`. In a"
-        " batch read `latest` is looked up once, when the read is planned, and other"
-        " ends must be there, see `failOnUnreachedEnd`. A stream reads up to a"
-        " position, and without an end where there is `latest`:"
+        "Last messages, inclusive: `latest`, or JSON as for `startingOffsets`; what"
+        ' JSON does not name ends at `latest`, and with `"*":"earliest"` nothing of'
+        " that is read. In a batch read `latest` is looked up once, when the read is"
+        " planned, and other ends must be there, see `failOnUnreachedEnd`. A stream"
+        " reads up to a position, and without an end where there is `latest`:"
         " [streams that end](streaming.md#streams-that-end).",
     )
     starting_times: TimesSpec | None = option(
@@ -196,7 +198,8 @@ class ReadOptions:
         parse_times,
         Scope.READ,
         "First publish time, instead of `startingOffsets`: epoch milliseconds,"
-        " ISO-8601 (UTC unless it names a zone), or JSON of these by topic.",
+        " ISO-8601 (UTC unless it names a zone), or JSON of these by topic, in which"
+        " `*` is for what it does not name: without that, `earliest`.",
         "startingTimestamp",
     )
     ending_times: TimesSpec | None = option(
@@ -524,7 +527,11 @@ def read_options(given: Given) -> ReadOptions:
     """Parse the options of a read; problems are added to ``given``."""
     client = client_options(given)
     start: OffsetsSpec = given["startingOffsets"]
-    usual = Edge.LATEST if given.use is Scope.STREAM else Edge.EARLIEST
+    times: TimesSpec | None = given["startingTime"]
+    names_some = times is not None and times.default_ms is None
+    # What JSON does not name is read whole, whatever JSON it is.
+    is_late = given.use is Scope.STREAM and not names_some
+    usual = Edge.LATEST if is_late else Edge.EARLIEST
     if start is _AT_SUBSCRIPTION or "startingOffsets" not in given:
         starting_offsets = OffsetsSpec(usual)
     else:
@@ -615,11 +622,10 @@ def _check_range(given: Given, read: ReadOptions) -> None:
     ):
         if is_stream and edge is Edge.LATEST:
             continue  # that is where streams begin
-        where = [
-            topic for topic, position in offsets.topics.items() if position is edge
-        ]
-        if offsets.default is edge or where:
-            of = f" for {', '.join(where)}" if where else ""
+        # Nothing of one topic partition is fine where others have rows to read.
+        positions = offsets.topics.values() or [offsets.default]
+        if all(position is edge for position in positions):
+            of = f" for {', '.join(offsets.topics)}" if offsets.topics else ""
             given.problems.append(
                 f"{name} cannot be {edge.value}{of} in a"
                 f" {'stream' if is_stream else 'batch read'}: nothing would be read."
@@ -667,7 +673,8 @@ def _check_failover(given: Given, read: ReadOptions) -> None:
     if FAILOVER not in given:
         return
     # Spark does not say what it asks the columns for, see _check_subscription.
-    starts_late = read.starting_offsets.default is Edge.LATEST
+    starts = read.starting_offsets
+    starts_late = starts.default is Edge.LATEST and not starts.topics
     if given.use is Scope.STREAM or read.start_at_subscription or starts_late:
         given.problems.append(
             f"{FAILOVER} is not for streams that read: positions in their checkpoints"

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Window, functions
 
 import pulsar_spark
+from pulsar_spark import EndOffsets
 from pulsar_spark.arrow.hashing import murmur3_32
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings
@@ -137,6 +138,46 @@ class TestReads:
         assert frame.where(f"__topic = '{topic.name}'").count() == 20
         divided = load(spark, broker, topic=topic.name, maxRecordsPerPartition="2")
         assert sorted(values(divided)) == sorted(values(frame))
+
+    @pytest.mark.slow
+    def test_from_time_to_time(
+        self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic
+    ) -> None:
+        """Across a split and the deletion of what was split, each row once."""
+        retain(broker, 0)
+        options = {"service.url": broker.service_url, "topic": topic.name}
+
+        def ends_of(segment_id: int) -> tuple[EndOffsets, str]:
+            ends = pulsar_spark.end_offsets(options)
+            key = topic.layout.names[segment_id].rpartition("/")[2]
+            return ends, json.loads(ends.following)[topic.name][key]
+
+        first, start = ends_of(1)
+        assert start != "latest"
+        topic.put(1, numbered("d"))
+        topic.split(1)
+        topic.put(4, numbered("e"))
+        rows = load(spark, broker, topic=topic.name, endingOffsets=first.ending)
+        assert values(rows) == numbered("a") + numbered("b") + numbered("c")
+        second, start = ends_of(1)
+        assert start == "latest"
+        given = {"startingOffsets": first.following, "endingOffsets": second.ending}
+        rows = load(spark, broker, topic=topic.name, **given)
+        assert values(rows) == numbered("d") + numbered("e")
+        await_true(
+            lambda: not {0, 1} & topic.layout.names.keys(),
+            "the end of the segments",
+            2 * PRUNING_S,
+        )
+        topic.put(4, numbered("f"))
+        given = {"startingOffsets": second.following}
+        assert values(load(spark, broker, topic=topic.name, **given)) == numbered("f")
+        given = {"startingOffsets": first.following}
+        with pytest.raises(PySparkException, match="PULSAR_DATA_LOSS"):
+            load(spark, broker, topic=topic.name, **given).count()
+        given["failOnDataLoss"] = "false"
+        rows = load(spark, broker, topic=topic.name, **given)
+        assert values(rows) == numbered("e") + numbered("f")
 
     def test_more_rows_are_seen_each_time(
         self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic

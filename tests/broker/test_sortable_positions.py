@@ -122,3 +122,39 @@ def test_rounds_of_reads(
         for n in range(5)
     ]
     assert sorted(seen) == sorted([*expected, *range(1000, 1004)])
+
+
+def test_rounds_of_reads_of_what_grows(
+    spark: SparkSession, service_url: str, admin: Admin, topic: str
+) -> None:
+    """Partitions and topics that come between plan and read are in the next round."""
+    name = topic.rpartition("/")[2]
+    pattern = {"topicsPattern": f"{topic.rpartition('/')[0]}/{name}.*"}
+    admin.create_partitioned(topic, 1)
+    following: dict[str, str] = {}
+    seen: list[int] = []
+    sent = 0
+
+    def send(to: str) -> None:
+        nonlocal sent
+        values = [b"%d" % number for number in range(sent, sent + 5)]
+        official.produce(service_url, to, values, batch=5)
+        sent += 5
+
+    def read_on(**ends: str) -> list[int]:
+        given = {"service.url": service_url, **pattern, **following, **ends}
+        rows = spark.read.format("pulsar").options(**given).load()
+        return numbers(rows.collect())
+
+    for round_ in range(1, 4):
+        before = sent
+        send(f"{topic}-partition-0")
+        ends = end_offsets({"service.url": service_url, **pattern})
+        send(f"{topic}-partition-0")
+        admin.update_partitions(topic, round_ + 1)
+        send(f"{topic}-partition-{round_}")
+        send(f"{topic}-of-round-{round_}")
+        seen += read_on(endingOffsets=ends.ending)
+        assert sorted(seen) == list(range(before + 5))
+        following = {"startingOffsets": ends.following}
+    assert sorted(seen + read_on()) == list(range(sent))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from pulsar_spark import end_offsets
 from tests.broker.test_stream_faults import Query
@@ -120,12 +121,50 @@ def test_an_end_for_each_partition(
         *range(30),
         *range(100, 130),
     ]
+    assert ends.pop("*") == "earliest"
     ((name, partitions),) = ends.items()
     del partitions["2"]
     assert rounds.run(endingOffsets=json.dumps({name: partitions})) == [
         *range(230, 235)
     ]
     assert sorted(rounds.run()) == [*range(30, 35), *range(130, 135)]
+
+
+def test_a_partition_that_comes_later(
+    rounds: Rounds,
+    send: Callable[..., None],
+    service_url: str,
+    admin: Admin,
+    topic: str,
+) -> None:
+    """It is behind the ends that were asked for before."""
+    admin.create_partitioned(topic, 1)
+    send(0, 30)
+    ends = end_offsets({"service.url": service_url, "topic": topic})
+    admin.update_partitions(topic, 2)
+    send(30, 50, name=f"{topic}-partition-1")
+    assert sorted(rounds.run(endingOffsets=ends.ending)) == [*range(30)]
+    assert sorted(rounds.run(endingOffsets=ends.ending)) == []
+    assert sorted(rounds.run()) == [*range(30, 50)]
+
+
+def test_a_misspelt_end_at_a_restart(
+    rounds: Rounds, send: Callable[..., None], service_url: str, topic: str
+) -> None:
+    """It is refused as at the first start, and nothing is read."""
+    send(0, 60)
+    ids = [row.position for row in official.read_back(service_url, topic)]
+    assert rounds.run(endingOffsets=json.dumps({topic: ids[19]})) == [*range(20)]
+    for ends in (
+        {"endingOffsets": json.dumps({f"{topic}x": ids[39]})},
+        {"endingTime": json.dumps({f"{topic}x": 1})},
+    ):
+        (option,) = ends
+        with pytest.raises(StreamingQueryException, match="PULSAR_OPTION") as caught:
+            rounds.run(**ends)
+        assert f"`{option}` names {topic}x" in str(caught.value)
+        assert rounds.rows == []
+    assert rounds.run(endingOffsets=json.dumps({topic: ids[39]})) == [*range(20, 40)]
 
 
 def test_a_time(rounds: Rounds, send: Callable[..., None]) -> None:

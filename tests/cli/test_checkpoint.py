@@ -134,6 +134,18 @@ def test_where_all_is_committed(
     )
 
 
+def test_those_without_a_name(broker: ScriptedBroker, tmp_path: Path, run: Run) -> None:
+    """They go where JSON says, too."""
+    folder = committed(tmp_path)
+    command = ("checkpoint", folder, "-o", f"service.url={broker.url}")
+    wanted = json.dumps({"*": "latest", T: {"1": "earliest"}})
+    assert run(*command, "--set-position", wanted, "--yes")[0] == 0
+    assert last_reads(folder, 5)["lastRead"][T] == {
+        "0": f"{LEDGER}:5",
+        "1": f"{LEDGER}:-1",
+    }
+
+
 def test_segments_that_were_read_to_their_end(
     scripted: ScriptedBroker, tmp_path: Path, run: Run
 ) -> None:

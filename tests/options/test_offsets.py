@@ -346,6 +346,18 @@ def test_json_has_the_default_it_was_given() -> None:
     assert spec.default is Edge.LATEST
 
 
+@pytest.mark.parametrize("word", ["earliest", "latest"])
+def test_json_may_say_what_others_take(word: str) -> None:
+    """Whatever the option's default is; a topic of that name has a longer one."""
+    text = f'{{"*":"{word}","t":"12:3","public/default/*":"1:2"}}'
+    for default in Edge:
+        assert parse_offsets(text, "o", default) == OffsetsSpec(
+            Edge(word),
+            {"persistent://public/default/*": MessageId(1, 2), T: MessageId(12, 3)},
+        )
+    assert parse_offsets('{"*":-1}', "o") == OffsetsSpec(Edge.LATEST)
+
+
 def test_json_by_partition() -> None:
     """Partitions below a topic become topic partitions, numerically sorted."""
     text = '{"t":{"10":"latest","2":"12:3:4","0":"Earliest"}}'
@@ -463,6 +475,10 @@ def test_topic_may_be_spread_over_keys() -> None:
         ('{"a/b":"1:2"}', "is not a topic name"),
         ('{"non-persistent://a/b/c":"1:2"}', "keeps nothing to read"),
         ('{"t":"\\ud800"}', "is not a message id"),
+        ('{"*":"1:2"}', "* stands for several topic partitions, and 1:2 is a place"),
+        ('{"*":{"0":"latest"}}', "*: "),
+        ('{"*":"latest","*":"latest"}', "* is named twice"),
+        ('{"t":{"*":"latest"}}', "\"*\" below 't' is not a partition number"),
     ],
 )
 def test_bad_positions_are_named(text: str, part: str) -> None:
@@ -502,12 +518,19 @@ names = st.one_of(
 places = st.builds(MessageId, st.integers(0, INT64 - 1), int64s, int32s)
 
 
-@given(st.dictionaries(names, st.sampled_from(Edge) | places))
-def test_dumped_offsets_read_back(positions: dict[str, Position]) -> None:
+@given(
+    st.dictionaries(names, st.sampled_from(Edge) | places),
+    st.none() | st.sampled_from(Edge),
+)
+def test_dumped_offsets_read_back(
+    positions: dict[str, Position], unnamed: Edge | None
+) -> None:
     """What is dumped reads back as the same places, and dumps as the same text."""
-    text = dump_offsets(positions)
-    assert offsets(text) == positions
-    assert dump_offsets(offsets(text)) == text
+    text = dump_offsets(positions, unnamed=unnamed)
+    for default in Edge:
+        spec = parse_offsets(text, "o", default)
+        assert spec == OffsetsSpec(unnamed or default, positions)
+        assert dump_offsets(spec.topics, unnamed=unnamed) == text
 
 
 def test_dump_is_canonical_and_readable() -> None:
@@ -589,6 +612,8 @@ def test_times_by_topic_and_partition() -> None:
         f"{u}-0": 1709251200000,
         f"{u}-10": 5,
     }
+    assert parse_times(text, option="o").default_ms is None
+    assert parse_times('{"t":7,"*":"1970-01-02"}', "o") == TimesSpec(86_400_000, {T: 7})
 
 
 @pytest.mark.parametrize(

@@ -425,6 +425,8 @@ def test_offsets_and_times_exclude_each_other(
         ("startingOffsets", '{"t":-1}', f"cannot be latest for {T} in a batch read"),
         ("endingOffsets", "earliest", "cannot be earliest in a batch read"),
         ("endingOffsets", '{"t":-2}', f"cannot be earliest for {T} in a batch read"),
+        ("endingOffsets", '{"*":-2}', "cannot be earliest in a batch read"),
+        ("endingOffsets", '{"t":-2,"*":-2}', f"cannot be earliest for {T} in a batch"),
     ],
 )
 def test_batch_read_needs_a_range(name: str, text: str, part: str) -> None:
@@ -432,6 +434,26 @@ def test_batch_read_needs_a_range(name: str, text: str, part: str) -> None:
     message = problem(name, text)
     assert message.startswith(name)
     assert part in message
+
+
+@pytest.mark.parametrize("other", ["t", "*"])
+@pytest.mark.parametrize(
+    ("name", "word"), [("startingOffsets", "latest"), ("endingOffsets", "earliest")]
+)
+def test_nothing_of_some_topic_partitions(name: str, word: str, other: str) -> None:
+    """It is no mistake where something is read of others."""
+    parsed = read(**{name: f'{{"u":"12:3","{other}":"{word}"}}'})
+    offsets = parsed.starting_offsets if word == "latest" else parsed.ending_offsets
+    assert offsets.topics.get(T, offsets.default) is Edge(word)
+
+
+def test_what_times_do_not_name_is_read_whole() -> None:
+    """In streams, too, which begin at the latest row otherwise."""
+    times = {"startingTime": '{"t":5}'}
+    assert read(streaming=True, **times).starting_offsets.default is Edge.EARLIEST
+    times = {"startingTime": '{"t":5,"*":6}'}
+    assert read(streaming=True, **times).starting_times == TimesSpec(6, {T: 5})
+    assert read(streaming=True).starting_offsets.default is Edge.LATEST
 
 
 def test_times_must_not_be_reversed() -> None:

@@ -11,11 +11,17 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import OptionError, TopicNotFoundError
-from pulsar_spark.message_id import MessageId, TopicPositions, message_after
+from pulsar_spark.message_id import (
+    EARLIEST,
+    MessageId,
+    TopicPositions,
+    message_after,
+)
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import Position
 from pulsar_spark.source.plan.discovery import find_topic_partitions
 from pulsar_spark.source.plan.explicit_ends import End, reach_ends
+from pulsar_spark.source.plan.gone import without_gone
 from pulsar_spark.source.plan.pruning import Pruning
 from pulsar_spark.source.plan.ranges import (
     TopicRange,
@@ -27,6 +33,7 @@ from pulsar_spark.source.plan.read_task import ReadTask, read_tasks
 from pulsar_spark.source.plan.starts import find_starts, times_for
 from pulsar_spark.source.plan.survey import divide
 from pulsar_spark.topics import TopicName, is_segment
+from spark_topics.options.offsets import Edge
 
 logger = logging.getLogger("pulsar_spark.source")
 
@@ -47,7 +54,8 @@ def plan_batch(
     Raises:
         OptionError: Offsets or times do not fit the topics.
         TopicNotFoundError: A topic does not exist.
-        DataLossError: A start is no longer there, and ``failOnDataLoss`` is set.
+        DataLossError: A start, or the topic partition or segment that it is in, is no
+            longer there, and ``failOnDataLoss`` is set.
         EndNotReachedError: An end was not reached, and ``failOnUnreachedEnd`` is set.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
@@ -81,6 +89,8 @@ class _BatchPlanner:
 
     def plan(self, pruning: Pruning) -> list[TopicRange]:
         topics = find_topic_partitions(self._topic_lookup, self._options)
+        layouts = self._topic_lookup.layouts
+        self._options = without_gone(self._options, topics, layouts)
         offsets = assign_offsets(
             self._options.starting_offsets, topics, option="startingOffsets"
         )
@@ -88,7 +98,11 @@ class _BatchPlanner:
         times = times_for(self._options.starting_times, topics, "startingTime")
         ends = self._ends(topics)
         _check_order(offsets, ends)
-        kept_topics = [topic for topic in topics if pruning.keeps(topic)]
+        kept_topics = [
+            topic
+            for topic in topics
+            if pruning.keeps(topic) and ends.get(topic.full_name) != _AT_THE_BEGINNING
+        ]
         lasts = reach_ends(
             self._pool,
             self._options,
@@ -158,9 +172,17 @@ class _BatchPlanner:
         }
         offsets = assign_offsets(options.ending_offsets, topics, option="endingOffsets")
         for name, offset in offsets.items():
-            if isinstance(offset, MessageId) and name not in times:
+            if name in times:
+                continue
+            if isinstance(offset, MessageId):
                 ends[name] = End(offset, "endingOffsets")
+            elif offset is Edge.EARLIEST:
+                ends[name] = _AT_THE_BEGINNING
         return ends
+
+
+#: The end of a topic partition of which nothing is read.
+_AT_THE_BEGINNING = End(EARLIEST, "endingOffsets")
 
 
 def _place_after(end: MessageId) -> tuple[tuple[int, int], int]:
@@ -175,7 +197,8 @@ def _check_order(offsets: dict[str, Position], ends: dict[str, End]) -> None:
             continue
         # A read that goes on where the last one ended may find nothing new.
         if (start.position, start.batch_index) != _place_after(end):
+            place = "earliest" if end == EARLIEST else end
             raise OptionError(
-                f"The read of {name} would end at {end}, before it starts at {start}."
+                f"The read of {name} would end at {place}, before it starts at {start}."
                 " Correct `startingOffsets` or `endingOffsets`."
             )

@@ -17,14 +17,43 @@ from collections.abc import Mapping
 
 from pulsar_spark.client.consumers import ConsumerSet
 from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.probe import Listener
-from pulsar_spark.message_id import EARLIEST, MessageId
+from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.wire.commands import SubscribeRequest
 
 _STEP_S = 0.05
 
 #: How many probes must pass over all, one after the other: expiry moves one of two.
 _PROBES = 2
+
+
+def nothing_follows(
+    pool: ConnectionPool, positions: PositionLookup, afters: Mapping[str, MessageId]
+) -> set[str]:
+    """Return the topic partitions in which no row is stored after a position.
+
+    A row of an open transaction is one; of an aborted one it is none. What does not
+    exist is left out.
+
+    Args:
+        pool: The cluster's connections.
+        positions: Asks brokers where topic partitions end.
+        afters: The position of each, by full name.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    if not afters:
+        return set()
+    latest = positions.from_message_ids(dict.fromkeys(afters, LATEST), absent_ok=True)
+    stored = {
+        name: entry.before
+        for name, entry in latest.items()
+        if entry.before.position > afters[name].position
+    }
+    passed = passes_over(pool, {name: afters[name] for name in stored}, stored)
+    return {name for name in latest if name not in stored or passed.get(name)}
 
 
 def passes_over(

@@ -113,7 +113,7 @@ def _assign(
         if name in assigned:
             assigned[name] = value
         elif not members:
-            raise OptionError(_unknown_topic(option, name, list(assigned)))
+            raise unknown_topic(option, name, list(assigned))
         elif isinstance(value, MessageId):
             partition = topic.partition(max(value.partition, 0))
             if value.partition < 0 or partition.full_name not in assigned:
@@ -124,8 +124,15 @@ def _assign(
     return assigned
 
 
-def _unknown_topic(option: str, name: str, known: list[str]) -> str:
-    return (
+def unknown_topic(option: str, name: str, known: Sequence[str]) -> OptionError:
+    """Return the error for a name in an option that is not read.
+
+    Args:
+        option: The option's name.
+        name: Full name of a topic or topic partition.
+        known: The topic partitions that are read.
+    """
+    return OptionError(
         f"`{option}` names {name}, which is not among the topics that are read: "
         f"{list_names(known)}."
     )

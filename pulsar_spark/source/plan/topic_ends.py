@@ -3,11 +3,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, message_after
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.options.offsets import dump_offsets
+from pulsar_spark.options.offsets import Position, dump_offsets
+from spark_topics.options.offsets import Edge
+
+if TYPE_CHECKING:
+    from pulsar_spark.client.pool import ConnectionPool
+    from pulsar_spark.client.positions import PositionLookup
 
 #: The end of a topic partition without rows: before the first entry of any ledger.
 _BEFORE_ALL = MessageId(0, -1)
@@ -17,8 +24,10 @@ class EndOffsets(NamedTuple):
     """The ends of topics at one moment, as JSON for options.
 
     Attributes:
-        ending: For ``endingOffsets``: the last message of each topic partition.
-        following: For ``startingOffsets`` of the next read: what follows these.
+        ending: For ``endingOffsets``: the last message of each topic partition, and
+            nothing of others.
+        following: For ``startingOffsets`` of the next read: what follows these. Other
+            topic partitions start at their first row.
     """
 
     ending: str
@@ -30,8 +39,10 @@ def end_offsets(options: dict[str, str]) -> EndOffsets:
 
     A read with ``endingOffsets`` set to ``ending`` has all rows up to there. The next
     one with ``startingOffsets`` set to ``following`` has those that came later: no row
-    is read twice, and none is left out. What an open transaction holds back is behind
-    the ends.
+    is read twice, and none is left out. Partitions, topics and segments that are made
+    in between are read by the next one. What an open transaction holds back is behind
+    the ends. If rows that follow are deleted before they are read, the next read fails
+    with PULSAR_DATA_LOSS.
 
     Args:
         options: As for ``spark.read.format("pulsar").options(**options)``.
@@ -52,19 +63,51 @@ def end_offsets(options: dict[str, str]) -> EndOffsets:
 
     read = at_one_cluster(parse_read_options(options))
     pool = shared_pool(read.client)
-    topics = find_topic_partitions(TopicLookup(pool), read)
-    lookup = PositionLookup(pool)
-    names = [topic.full_name for topic in topics]
+    topic_lookup, lookup = TopicLookup(pool), PositionLookup(pool)
+    names = [topic.full_name for topic in find_topic_partitions(topic_lookup, read)]
     positions = lookup.from_message_ids(dict.fromkeys(names, LATEST))
     lasts = {name: positions[name].last for name in names}
+    sealed = {
+        segment.name
+        for layout in topic_lookup.layouts.values()
+        for segment in layout.segments
+        if segment.is_sealed
+    }
+    over = _ended(pool, lookup, {n: lasts[n] for n in names if n in sealed})
     return EndOffsets(
         ending=dump_offsets(
-            {name: last or _BEFORE_ALL for name, last in lasts.items()}
+            {name: last or _BEFORE_ALL for name, last in lasts.items()},
+            unnamed=Edge.EARLIEST,
         ),
         following=dump_offsets(
-            {
-                name: EARLIEST if last is None else message_after(last)
-                for name, last in lasts.items()
-            }
+            {name: _following(last, name in over) for name, last in lasts.items()}
         ),
     )
+
+
+def _following(last: MessageId | None, is_over: bool) -> Position:
+    """Return where the next read starts."""
+    if is_over:
+        # A broker may delete the segment now, and nothing is lost.
+        return Edge.LATEST
+    return EARLIEST if last is None else message_after(last)
+
+
+def _ended(
+    pool: ConnectionPool, lookup: PositionLookup, lasts: Mapping[str, MessageId | None]
+) -> set[str]:
+    """Return the sealed segments in which nothing will ever follow.
+
+    Args:
+        pool: The cluster's connections.
+        lookup: Asks brokers where they end.
+        lasts: The last message of each sealed segment, by full name.
+    """
+    from pulsar_spark.source.plan.held_back import nothing_follows
+
+    if not lasts:
+        return set()
+    # A broker may still be taking note of the last entries, see `segment_ends`.
+    time.sleep(pool.options.patience.settling_s)
+    afters = {name: last or EARLIEST for name, last in lasts.items()}
+    return nothing_follows(pool, lookup, afters)

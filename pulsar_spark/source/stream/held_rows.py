@@ -20,7 +20,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import PulsarSparkError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
-from pulsar_spark.source.plan.held_back import passes_over
+from pulsar_spark.source.plan.held_back import nothing_follows, passes_over
 from pulsar_spark.source.stream.last_read import LastRead
 from spark_topics.source.stream.cluster import PartitionStatus
 
@@ -88,19 +88,8 @@ class HeldRows:
         Raises:
             PulsarSparkError: The cluster does not answer, or refuses.
         """
-        if not afters:
-            return set()
-        latest = self._positions.from_message_ids(
-            dict.fromkeys(afters, LATEST), absent_ok=True
-        )
-        stored = {
-            name: entry.before
-            for name, entry in latest.items()
-            if entry.before.position > afters[name].position
-        }
-        delivered = {name: afters[name].message_id for name in stored}
-        passed = passes_over(self._pool, delivered, stored)
-        return {name for name in latest if name not in stored or passed.get(name)}
+        places = {name: after.message_id for name, after in afters.items()}
+        return nothing_follows(self._pool, self._positions, places)
 
     def _due(
         self, statuses: Mapping[str, PartitionStatus[LastRead]]

@@ -90,6 +90,7 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
         statuses: Mapping[str, PartitionStatus[LastRead]],
     ) -> bool:
         topics = self._cluster.topics
+        topics.check_ends((*start.last_read, *start.kept, *statuses))
         topics.segments.check_unseen((*start.last_read, *start.kept))
         topics.drain(last_read, statuses)
         # Also a segment that the broker has deleted: after a restart nothing would tell

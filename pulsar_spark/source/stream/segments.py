@@ -85,6 +85,11 @@ class Segments:
         layout = self.layout_of(name)
         return layout is not None and name not in layout.by_name
 
+    def was_there(self, name: str) -> bool:
+        """Return whether a name is of a segment that its topic has had."""
+        layout = self.layout_of(name)
+        return layout is not None and layout.is_over(name)
+
     def is_over(self, name: str) -> bool:
         """Return whether nothing is left to ask about: drained, and deleted."""
         return name in self.drained and self.is_absent(name)

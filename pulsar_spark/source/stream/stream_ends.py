@@ -10,15 +10,17 @@ first one that was published later; until there is such an entry, there is no en
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from pulsar_spark.client.positions import PositionLookup
-from pulsar_spark.message_id import MessageId
+from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import id_of_a_whole_topic
+from pulsar_spark.source.plan.ranges import unknown_topic
 from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.topics import TopicName, topic_of
+from spark_topics.options.offsets import Edge
 
 logger = logging.getLogger("pulsar_spark.source")
 
@@ -38,13 +40,57 @@ class StreamEnds:
         self._positions = positions
         self._of_times: dict[str, MessageId] = {}
         self._is_told = False
+        self._is_checked = False
 
     @property
     def has_any(self) -> bool:
         """Return whether the options name an end."""
         offsets, times = self._options.ending_offsets, self._options.ending_times
-        has_positions = any(isinstance(p, MessageId) for p in offsets.topics.values())
-        return times is not None or has_positions
+        positions = (offsets.default, *offsets.topics.values())
+        return times is not None or any(p is not Edge.LATEST for p in positions)
+
+    def check(
+        self,
+        read: Collection[str],
+        is_wanted: Callable[[str], bool],
+        is_over: Callable[[str], bool],
+    ) -> None:
+        """Refuse names of what the query does not read, once: these would be no ends.
+
+        An end may stay in the options when its topic is deleted.
+
+        Args:
+            read: Full names of all that the query reads, or has read.
+            is_wanted: Returns whether the options name a topic or topic partition, or
+                their pattern matches.
+            is_over: Returns whether a name is of a segment that may be deleted by now.
+
+        Raises:
+            OptionError: An end has the name of something else.
+        """
+        if self._is_checked:
+            return
+        self._is_checked = True
+        times = self._options.ending_times
+        named = dict.fromkeys(self._options.ending_offsets.topics, "endingOffsets")
+        named |= dict.fromkeys(times.topics if times else (), "endingTime")
+        if not named:
+            return
+        # An end may be that of a whole topic, by its name from before a migration, too.
+        names = {*read, *(TopicName.parse(name).common_name for name in read)}
+        for name, option in named.items():
+            topic = TopicName.parse(name)
+            whole = topic.common_name if topic.partition_index is None else name
+            if name in names or whole in names or is_over(name):
+                continue
+            if not is_wanted(name):
+                raise unknown_topic(option, name, sorted({*read}))
+            logger.warning(
+                "`%s` names %s, which does not exist now: correct the name if it is "
+                "not that of a deleted topic.",
+                option,
+                name,
+            )
 
     def cut(
         self, lasts: Mapping[str, MessageId | None], afters: Mapping[str, LastRead]
@@ -83,16 +129,19 @@ class StreamEnds:
         """Return the end of a topic partition, None where there is none."""
         if name in self._of_times:
             return self._of_times[name]
-        offsets = self._options.ending_offsets.topics
-        position = _named(offsets, name)
-        if not isinstance(position, MessageId):
-            return None
-        topic = TopicName.parse(name)
-        if name not in offsets and topic.partition_index != position.partition:
+        offsets = self._options.ending_offsets
+        position = _named(offsets.topics, name) or offsets.default
+        if isinstance(position, MessageId) and name not in offsets.topics:
             # An id for a topic is of one of its partitions, as for starts.
-            if position.partition >= 0:
-                return None
-            raise id_of_a_whole_topic("endingOffsets", topic.base.full_name, position)
+            topic = TopicName.parse(name)
+            if position.partition < 0:
+                raise id_of_a_whole_topic(
+                    "endingOffsets", topic.base.full_name, position
+                )
+            if topic.partition_index != position.partition:
+                position = offsets.default
+        if isinstance(position, Edge):
+            return EARLIEST if position is Edge.EARLIEST else None
         return position
 
     def _find_times(

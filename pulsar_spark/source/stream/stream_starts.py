@@ -12,6 +12,7 @@ from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import AskAgainError, PulsarSparkError
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.discovery import find_topic_partitions
+from pulsar_spark.source.plan.gone import without_gone
 from pulsar_spark.source.plan.ranges import assign_offsets
 from pulsar_spark.source.plan.starts import find_starts, times_for
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
@@ -32,8 +33,10 @@ def stream_starts(
         subscription: Stands at the start, where the options say so.
     """
     # Less patient than a query that has begun: a wrong address is to show soon.
-    topics = find_topic_partitions(TopicLookup(pool), options)
+    lookup = TopicLookup(pool)
+    topics = find_topic_partitions(lookup, options)
     if not options.start_at_subscription:
+        options = without_gone(options, topics, lookup.layouts)
         return _configured(pool, options, topics)
     consumers = subscription.existing()
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
@@ -114,6 +114,17 @@ class StreamTopics:
             return self._options.topics_pattern.matches(name)
         topic = TopicName.parse(name)
         return topic in self._options.topics or topic.common_name in self._whole_topics
+
+    def check_ends(self, read: Collection[str]) -> None:
+        """Refuse ends of topics that the query does not read.
+
+        Args:
+            read: Full names of all that the query reads, or has read.
+
+        Raises:
+            OptionError: There is one.
+        """
+        self.stream_ends.check(read, self.is_wanted, self.segments.was_there)
 
     def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[LastRead]]:
         """Ask by readers placed at the beginning."""

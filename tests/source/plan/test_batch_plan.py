@@ -51,6 +51,25 @@ def pool(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
     one.close()
 
 
+def test_nothing_of_what_has_a_start(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """It is a mistake: the next read would hardly begin there."""
+    scripted.partitions[TOPIC] = 2
+    for index in range(2):
+        scripted.add_topic(f"{TOPIC}-partition-{index}", [single(b"a")] * 5)
+    ends = f'{{"t":{{"0":"{LEDGER}:3"}},"*":"earliest"}}'
+    starts = f'{{"t":{{"0":"{LEDGER}:1","1":"{LEDGER}:1"}}}}'
+    with pytest.raises(OptionError, match=f"1 would end at earliest.*at {LEDGER}:1"):
+        plan(pool, topic="t", startingOffsets=starts, endingOffsets=ends)
+    starts = f'{{"t":{{"0":"{LEDGER}:1","1":"latest"}}}}'
+    (found,) = plan(pool, topic="t", startingOffsets=starts)
+    assert (found.topic_partition, found.start) == (
+        f"{TOPIC}-partition-0",
+        MessageId(LEDGER, 1),
+    )
+
+
 @pytest.mark.parametrize("partitions", [2, 500])
 def test_the_number_of_partitions_costs_no_round_trips(
     scripted: ScriptedBroker, pool: ConnectionPool, partitions: int

@@ -22,6 +22,8 @@ from pulsar_spark.message_id import (
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.stream_ends import StreamEnds
+from tests.source.stream.queries import BASE, P0, P1, all_rows, stored
+from tests.support.scripted_broker import LEDGER, ScriptedBroker, Subscription, single
 
 T = "persistent://public/default/t"
 PARTS = [f"{T}-partition-{number}" for number in range(3)]
@@ -62,6 +64,8 @@ def cut(stream_ends: StreamEnds, *names: str) -> dict[str, MessageId | None]:
         ('{"t": {"0": "9:99:2", "2": "latest"}}', [MessageId(9, 99, 2), LAST, LAST]),
         ('{"t": {"1": "9:99"}}', [LAST] * 3),
         ('{"t": {"1": "0:-1"}}', [LAST, MessageId(0, -1), LAST]),
+        ('{"t": {"1": "7:3"}, "*": "earliest"}', [EARLIEST, MessageId(7, 3), EARLIEST]),
+        ('{"t": {"1": "7:3", "2": "earliest"}}', [LAST, MessageId(7, 3), EARLIEST]),
     ],
 )
 def test_positions(text: str, expected: list[MessageId]) -> None:
@@ -77,6 +81,9 @@ def test_an_id_of_no_partition() -> None:
     encoded = list(encode_message_id(of_a_partition))
     stream_ends = ends(endingOffsets=json.dumps({"t": encoded}))
     assert list(cut(stream_ends, *PARTS).values()) == [LAST, of_a_partition, LAST]
+    stream_ends = ends(endingOffsets=json.dumps({"t": encoded, "*": "earliest"}))
+    expected = [EARLIEST, of_a_partition, EARLIEST]
+    assert list(cut(stream_ends, *PARTS).values()) == expected
 
 
 def test_nothing_stored_stays_nothing() -> None:
@@ -112,6 +119,115 @@ def test_times_of_topics() -> None:
     stream_ends = ends(times, topics="t,u", endingTime='{"t": 5}')
     other = "persistent://public/default/u"
     assert cut(stream_ends, T, other) == {T: MessageId(9, 41), other: LAST}
+
+
+@pytest.mark.parametrize("option", ["endingOffsets", "endingTime"])
+def test_names_of_nothing(option: str, caplog: pytest.LogCaptureFixture) -> None:
+    """They are refused; what may have been deleted since is told at most, and once."""
+    value = '"7:3"' if option == "endingOffsets" else "5"
+    segment = "segment://public/default/s/0000-7fff-1"
+
+    def check(name: str, stream_ends: StreamEnds | None = None) -> StreamEnds:
+        text = f'{{"{name}": {value}}}'
+        stream_ends = stream_ends or ends(topics="t,u,s", **{option: text})
+        wanted = {f"persistent://public/default/{topic}" for topic in "tus"}
+        stream_ends.check(
+            {*PARTS, segment},
+            lambda name: name.partition("-partition-")[0] in wanted,
+            lambda name: "/s/" in name and name.endswith("-0"),
+        )
+        return stream_ends
+
+    for name in ("t", PARTS[2], "s", "topic://public/default/s", segment):
+        check(name)
+    check(f"{segment[:-1]}0")
+    assert caplog.messages == []
+    for name in ("tt", "tt-partition-0", "segment://public/default/r/0000-7fff-1"):
+        with pytest.raises(OptionError, match=f"`{option}` names .*{name}, "):
+            check(name)
+    for name in ("u", "t-partition-7"):
+        stream_ends = check(name)
+        check(name, stream_ends)
+        (message,) = caplog.messages
+        assert f"`{option}` names persistent://public/default/{name}, which" in message
+        caplog.clear()
+
+
+@pytest.mark.usefixtures("short_waits")
+class TestRestart:
+    """A query that goes on, with other ends."""
+
+    GOOD = f'{{"t":{{"0":"{LEDGER}:1","1":"{LEDGER}:1"}}}}'
+
+    @pytest.mark.parametrize("option", ["endingOffsets", "endingTime"])
+    def test_a_misspelt_name(
+        self, two: ScriptedBroker, queries: Any, option: str
+    ) -> None:
+        """It is refused as at the first start, and nothing is read."""
+        query = queries(endingOffsets=self.GOOD)
+        query.drain()
+        query.kill()
+        del query.options["endingOffsets"]
+        query.options[option] = self.GOOD.replace('"t"', '"tt"')
+        if option == "endingTime":
+            query.options[option] = '{"tt": 5}'
+        with pytest.raises(OptionError, match=f"`{option}` names .*tt") as caught:
+            query.drain()
+        assert P0 in caught.value.message
+        assert len(all_rows(query)) == 4
+        query.kill()
+        del query.options[option]
+        query.drain()
+        assert all_rows(query) == stored(two)
+
+    def test_a_topic_that_left(self, scripted: ScriptedBroker, queries: Any) -> None:
+        """Its end may stay where it is, run after run."""
+        for name in ("t", "u"):
+            scripted.add_topic(f"persistent://public/default/{name}", [single(b"a")])
+        ending = f'{{"t":"{LEDGER}:0","u":"{LEDGER}:0"}}'
+        query = queries(topics="t,u", endingOffsets=ending, failOnDataLoss="false")
+        del query.options["topic"]
+        query.drain()
+        query.options["topics"] = "t"
+        for _ in range(3):
+            query.kill()
+            scripted.append(BASE, single(b"b"))
+            query.drain()
+        assert len(all_rows(query)) == 2
+
+    def test_a_deleted_topic_of_a_pattern(
+        self, scripted: ScriptedBroker, queries: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The same, with a warning."""
+        other = "persistent://public/default/u"
+        for name in (BASE, other):
+            scripted.add_topic(name, [single(b"a")] * 2)
+        ending = f'{{"t":"{LEDGER}:3","u":"{LEDGER}:0"}}'
+        query = queries(
+            topicsPattern="[a-z]", endingOffsets=ending, failOnDataLoss="false"
+        )
+        del query.options["topic"]
+        query.drain()
+        scripted.delete_topic(other)
+        for _ in range(3):
+            query.kill()
+            scripted.append(BASE, single(b"b"))
+            query.drain()
+        assert [row[2] for row in all_rows(query) if row[0] == BASE] == [0, 1, 2, 3]
+        assert caplog.messages[-1].startswith(f"`endingOffsets` names {other}, which")
+
+    def test_a_start_at_a_subscription(self, two: ScriptedBroker, queries: Any) -> None:
+        """Names are looked at there, too."""
+        for name in (P0, P1):
+            one = Subscription(name, "mine", True, (LEDGER, 0))
+            two.subscriptions[name, "mine"] = one
+        query = queries(
+            startingOffsets="subscription",
+            predefinedSubscription="mine",
+            endingOffsets=self.GOOD.replace('"t"', '"tt"'),
+        )
+        with pytest.raises(OptionError, match="`endingOffsets` names"):
+            query.drain()
 
 
 def test_it_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pulsar_spark.errors import (
+    DataLossError,
     OptionError,
     PulsarSparkError,
 )
@@ -59,6 +60,24 @@ class TestStart:
         assert dict(first.last_read) == {P0: at(4), P1: at(4)}
         assert first.start_after == first.last_read
         assert first.subscription.startswith("spark-pulsar-")
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_in_a_deleted_topic(
+        self, scripted: ScriptedBroker, queries: Any, fails: bool
+    ) -> None:
+        """Its rows are lost, as to a query that has read some of them."""
+        scripted.add_topic(BASE, [single(b"a")] * 3)
+        query = queries(
+            topicsPattern="[a-z]",
+            startingOffsets=f'{{"t":"{LEDGER}:1","u":"{LEDGER}:2"}}',
+            failOnDataLoss=str(fails),
+        )
+        del query.options["topic"]
+        if fails:
+            with pytest.raises(DataLossError, match="default/u is gone"):
+                query.planner.initial()
+        else:
+            assert dict(query.planner.initial().last_read) == {BASE: at(0)}
 
     def test_of_a_predefined_subscription(
         self, two: ScriptedBroker, queries: Any

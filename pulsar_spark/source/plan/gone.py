@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Positions in options that are of topic partitions which are gone by now: pure.
+
+A program writes down where to go on, and comes back when a sealed segment of its
+scalable topic, or a topic of its pattern, has been deleted. Whether rows are lost
+depends on where the program stands there::
+
+    latest      it has read all there was: nothing is lost
+    12:3        what came from there on is lost
+
+Any other name that is not read is a mistake, see ``ranges``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pulsar_spark.errors import DataLossError
+from pulsar_spark.message_id import MessageId
+from pulsar_spark.options import ReadOptions
+from pulsar_spark.options.offsets import OffsetsSpec, Position
+from pulsar_spark.source.plan.ranges import is_after
+from pulsar_spark.topics import TopicName, is_segment
+from pulsar_spark.wire.layout import Layout
+from spark_topics.options.offsets import Edge
+
+logger = logging.getLogger("pulsar_spark.source")
+
+
+def without_gone(
+    options: ReadOptions, topics: Sequence[TopicName], layouts: Mapping[str, Layout]
+) -> ReadOptions:
+    """Return the options without positions of topic partitions that are gone.
+
+    Args:
+        options: What to read.
+        topics: The topic partitions that there are.
+        layouts: The layout of each scalable topic among them, by its full name.
+
+    Raises:
+        DataLossError: Rows that come after a start are gone, and ``failOnDataLoss`` is
+            set.
+    """
+    if not layouts and options.topics_pattern is None:
+        return options
+    starts, ends = options.starting_offsets.topics, options.ending_offsets.topics
+    names = {topic.full_name for topic in topics}
+    topic_names = {topic.common_name for topic in topics}
+    gone = []
+    for name, position in {**ends, **starts}.items():
+        if name in names:
+            continue
+        topic = TopicName.parse(name)
+        if topic.common_name in topic_names:
+            is_gone = _is_deleted_segment(topic, position, layouts)
+        else:
+            # The end of a topic that never was is a mistake which would lift the end.
+            is_gone = name in starts and _matches(options, name)
+        if is_gone:
+            gone.append(name)
+    for name in gone:
+        start, end = starts.get(name), ends.get(name)
+        if start is not None and _has_lost(name, start, end):
+            _report(name, start, fail_on_data_loss=options.fail_on_data_loss)
+    return replace(
+        options,
+        starting_offsets=_without(options.starting_offsets, gone),
+        ending_offsets=_without(options.ending_offsets, gone),
+    )
+
+
+def _is_deleted_segment(
+    topic: TopicName, position: Position, layouts: Mapping[str, Layout]
+) -> bool:
+    """Return whether a name is of a segment that its topic has had.
+
+    The name may be that of a topic or partition from before the topic was migrated.
+    """
+    layout = layouts.get(topic.scalable_name)
+    number = topic.partition_index
+    if number is None and isinstance(position, MessageId) and not topic.is_scalable:
+        number = max(position.partition, 0)
+    if layout is None or number is None or number in layout.names:
+        return False
+    return layout.is_over(topic.full_name)
+
+
+def _matches(options: ReadOptions, name: str) -> bool:
+    return options.topics_pattern is not None and options.topics_pattern.matches(name)
+
+
+def _has_lost(name: str, start: Position, end: Position | None) -> bool:
+    if isinstance(start, MessageId):
+        return not isinstance(end, MessageId) or not is_after(start, end)
+    # As in streams, a topic of which nothing was read yet may go.
+    return start is Edge.EARLIEST and is_segment(name)
+
+
+def _report(name: str, start: Position, *, fail_on_data_loss: bool) -> None:
+    place = start.value if isinstance(start, Edge) else str(start)
+    message = (
+        f"{name} is gone, where `startingOffsets` begins at {place}: it was deleted,"
+        " and rows that came after that place with it."
+    )
+    if fail_on_data_loss:
+        raise DataLossError(
+            f"{message} Set `failOnDataLoss` to false for one read to go on without "
+            "it. Retention that is longer than the time between two reads keeps what "
+            "is not read yet.",
+            topic_partition=name,
+            wanted=place,
+            available="",
+        )
+    logger.warning("[PULSAR_DATA_LOSS] %s Going on without it.", message)
+
+
+def _without(offsets: OffsetsSpec, gone: Sequence[str]) -> OffsetsSpec:
+    topics = {n: p for n, p in offsets.topics.items() if n not in gone}
+    return replace(offsets, topics=topics)
