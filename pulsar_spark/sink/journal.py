@@ -163,8 +163,8 @@ class Journal:
 
         Args:
             up_to: The id of the last message that this journal has appended: what came
-                later may be missing. Where nobody else can have forgotten the message,
-                this saves to ask for the last one.
+                later may be missing. Where no other process can have forgotten the
+                message, this saves to ask for the last one.
 
         Raises:
             BrokerError: With the code ``ConsumerBusy`` if another process reads it.

@@ -114,7 +114,7 @@ class Measure(NamedTuple):
     Attributes:
         entries: Stored entries, those included that readers never see.
         rows: About, by a few entries; None where none could be looked at.
-        size_bytes: About, as stored, likewise.
+        size_bytes: About, as stored; None where none could be looked at.
         oldest_ms: When its first entry was published, in milliseconds since 1970.
         newest_ms: When its last one was.
     """

@@ -35,8 +35,8 @@ class Segments:
     """The scalable topics of a stream.
 
     Args:
-        layouts: The layout of each topic by its name, as it was seen last. Whoever
-            looks topics up keeps them up to date.
+        layouts: The layout of each topic by its name, as it was seen last. The lookup
+            of topics keeps them up to date.
         in_order: Whether rows of a key are read in their order.
         settling_s: How long a broker may take to know all entries of a sealed segment.
         fail_on_data_loss: Whether a loss is an error or a warning.

@@ -3,7 +3,7 @@
 
 What follows an end counts as not stored, so that each plan, each limit and the lag go
 by the same ends. Nothing of them is in the checkpoint: the options say where they are,
-at each start anew. A position never changes. The end of a time is the entry before the
+at each start. A position never changes. The end of a time is the entry before the
 first one that was published later; until there is such an entry, there is no end.
 """
 
