@@ -68,8 +68,9 @@ class ClientOptions(_Options):
     as Python's. Without this option a read takes `base64`, and a write does what the
     schema says, or asks for the option: see Whose JSON. For: read, write."""
     time_zone: str | None = _named("timeZone")
-    """Zone in which a moment of the schema DATE has its day, and in which a write
-    begins the day. Default: UTC. For: read, write."""
+    """Zone in which a moment of the schema DATE has its day and of TIME its time of
+    day. A write begins the day there, and has times on 1970-01-01 there. Default: UTC.
+    For: read, write."""
     auth_plugin_class_name: str | None = _named("pulsar.client.authPluginClassName")
     """How to authenticate: `token`, `oauth2`, `basic`, `tls`, `keystore`, or Java's
     class for it. Default: none. For: read, write."""
