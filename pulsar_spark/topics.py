@@ -350,6 +350,19 @@ def is_segment(name: str) -> bool:
     return name.startswith(SEGMENT_SCHEME)
 
 
+def last_segments(names: Iterable[str]) -> dict[str, int]:
+    """Return the highest id of a segment by the full name of its scalable topic.
+
+    Args:
+        names: Full names, also of others than segments.
+    """
+    last: dict[str, int] = {}
+    for segment in map(TopicName.parse, filter(is_segment, names)):
+        topic, number = segment.scalable_name, segment.partition_index or 0
+        last[topic] = max(last.get(topic, 0), number)
+    return last
+
+
 def topic_of(topic_partition: str) -> str:
     """Return the full name of the topic that a topic partition belongs to.
 

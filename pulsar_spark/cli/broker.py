@@ -26,7 +26,8 @@ def add(commands: Any) -> None:
         help="run a Pulsar broker on this machine, to play with",
         description="Run a Pulsar standalone broker that serves this machine only."
         " Ctrl-C ends the\nbroker and removes its data. Maven downloads the jars once,"
-        " about 100 MB.\nNeeds a JDK 17 or newer, and Maven.",
+        " about 100 MB, and\n250 MB for 5.0. Needs a JDK 17 or newer, 21 for 5.0, and"
+        " Maven.",
         epilog="example:\n  pulsar-spark broker --release 4.0.7",
     )
     parser.add_argument(

@@ -111,7 +111,9 @@ def _run_maven(version: str, pom: Path, answer: Path, progress: TextIO | None) -
     maven = shutil.which("mvn")
     if maven is None:
         raise BrokerStartError("No mvn found. Install Maven 3.6 or newer.")
-    note(progress, f"Fetching Pulsar {version} with Maven (once, {_ALL}) ...")
+    downloads = Downloads(_DOWNLOADS_5 if pom == POM_5 else _DOWNLOADS)
+    once = f"once, {downloads.total}"
+    note(progress, f"Fetching Pulsar {version} with Maven ({once}) ...")
     command = [
         maven,
         "--batch-mode",
@@ -122,7 +124,6 @@ def _run_maven(version: str, pom: Path, answer: Path, progress: TextIO | None) -
         "dependency:build-classpath",
     ]
     last: deque[str] = deque(maxlen=25)
-    downloads = Downloads()
     shown = time.monotonic()
     with subprocess.Popen(
         command,
@@ -146,11 +147,10 @@ def _run_maven(version: str, pom: Path, answer: Path, progress: TextIO | None) -
     note(progress, f"  done: {downloads.megabytes:.0f} MB; the rest was here.")
 
 
-#: The downloads of ``pom.xml`` on a new machine: 250 jars, and for each jar small files
-#: that name the jars it needs.
-_ALL_FILES = 800
-_ALL_MEGABYTES = 100
-_ALL = f"about {_ALL_MEGABYTES} MB"
+#: The files and megabytes of ``pom.xml`` on a new machine: 250 jars, and for each jar
+#: small files that name the jars it needs. Then those of ``pom-5.xml``, of 304 jars.
+_DOWNLOADS = (800, 100)
+_DOWNLOADS_5 = (900, 250)
 _DOWNLOADED = re.compile(r"Downloaded from \S+ \S+ \(([\d.]+) ([kMG]?)B at")
 _UNITS = {"": 1e-6, "k": 1e-3, "M": 1.0, "G": 1e3}
 
@@ -162,6 +162,7 @@ class Downloads:
     estimated once large files arrive.
 
     Args:
+        expected: How many files and megabytes to expect.
         clock: Returns the time in seconds.
 
     Attributes:
@@ -169,7 +170,12 @@ class Downloads:
         megabytes: Their size.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        expected: tuple[int, int] = _DOWNLOADS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._all_files, self._all_megabytes = expected
         self.files = 0
         self.megabytes = 0.0
         self._clock = clock
@@ -187,13 +193,19 @@ class Downloads:
             self._large_since = self._clock(), self.megabytes
         return True
 
+    @property
+    def total(self) -> str:
+        """Return how much is expected."""
+        return f"about {self._all_megabytes} MB"
+
     def __str__(self) -> str:
-        text = f"{self.megabytes:5.1f} MB of {_ALL}, {self.files} files of {_ALL_FILES}"
+        files = f"{self.files} files of {self._all_files}"
+        text = f"{self.megabytes:5.1f} MB of {self.total}, {files}"
         if self._large_since is None or self.megabytes == self._large_since[1]:
             return text
         began, before = self._large_since
         seconds = (self._clock() - began) / (self.megabytes - before)
-        left_s = max(0.0, _ALL_MEGABYTES - self.megabytes) * seconds
+        left_s = max(0.0, self._all_megabytes - self.megabytes) * seconds
         return f"{text}, about {left_s:.0f} s left"
 
 

@@ -139,6 +139,11 @@ class Layout:
         number = TopicName.parse(name).partition_index or 0
         return any(segment.segment_id > number for segment in self.segments)
 
+    def missing_after(self, segment_id: int) -> list[int]:
+        """Return the ids of segments that came after another one, and are gone."""
+        last = self.segments[-1].segment_id if self.segments else 0
+        return [n for n in range(segment_id + 1, last) if n not in self.names]
+
     @cached_property
     def names(self) -> dict[int, str]:
         """Return the full names of the segments' topics by id."""

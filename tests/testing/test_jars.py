@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_spark.testing.jars import Downloads, resolve_classpath
+from pulsar_spark.testing.jars import Downloads, pom_of, resolve_classpath
 from pulsar_spark.testing.processes import BrokerStartError
 from tests.support.fixtures import Clock
 
@@ -30,7 +30,7 @@ def test_jars_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_downloads_are_shown() -> None:
     """Lines of Maven's are added up; others are none of them."""
     clock = Clock()
-    downloads = Downloads(lambda: clock.now)
+    downloads = Downloads(clock=lambda: clock.now)
     for line in (
         "[INFO] Downloading from central: https://host/a/1/a-1.pom",
         "[INFO] Downloaded from central: https://host/a/1/a-1.pom (800 B at 2.1 kB/s)",
@@ -50,6 +50,22 @@ def test_downloads_are_shown() -> None:
     assert str(downloads) == " 41.0 MB of about 100 MB, 4 files of 800, about 30 s left"
     downloads.megabytes = 300.0  # of a larger release
     assert str(downloads).endswith("about 0 s left")
+
+
+def test_releases_differ_in_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a download, the size of that release is shown."""
+    maven = tmp_path / "mvn"
+    maven.write_text("#!/bin/sh\nexit 1\n")
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for version, megabytes in (("4.0.7", 100), ("5.0.1", 250)):
+        progress = io.StringIO()
+        with pytest.raises(BrokerStartError, match="could not resolve"):
+            resolve_classpath(version, pom=pom_of(version), progress=progress)
+        assert f"about {megabytes} MB" in progress.getvalue()
 
 
 def test_class_path_is_remembered() -> None:

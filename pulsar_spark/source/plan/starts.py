@@ -16,7 +16,7 @@ from pulsar_spark.source.plan.ranges import (
     check_start,
     start_of,
 )
-from pulsar_spark.topics import TopicName
+from pulsar_spark.topics import TopicName, is_segment
 from spark_topics.options.offsets import Edge
 from spark_topics.text import list_names
 
@@ -147,8 +147,18 @@ def _first(
 
 
 def _check_times(found: Mapping[str, TopicPositions], options: ReadOptions) -> None:
-    late = [name for name, positions in found.items() if positions.is_empty]
-    if late and options.starting_time_strategy == "error":
+    if options.starting_time_strategy != "error":
+        return
+    segments = map(TopicName.parse, filter(is_segment, found))
+    scalable = {segment.scalable_name for segment in segments}
+
+    def whole(name: str) -> str:
+        """Return the topic of a segment: a sealed one gets no later rows."""
+        topic = TopicName.parse(name).scalable_name
+        return topic if topic in scalable else name
+
+    current = {whole(name) for name, place in found.items() if not place.is_empty}
+    if late := sorted({*map(whole, found)} - current):
         raise OptionError(
             f"Nothing was published at or after `startingTime` in {list_names(late)}. "
             "Choose an earlier time, or set `startingTimeStrategy` to latest to read "

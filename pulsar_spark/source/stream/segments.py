@@ -16,13 +16,14 @@ is acknowledged was read. A segment that goes while a registration lasts is no l
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pulsar_spark.errors import DataLossError
-from pulsar_spark.topics import TopicName, is_segment
+from pulsar_spark.topics import TopicName, last_segments
 
 if TYPE_CHECKING:
     from pulsar_spark.client.registrations import Registrations
@@ -203,17 +204,36 @@ class Segments:
             read: All that the query has seen, by full name.
 
         Returns:
-            Ids by the name of the topic; only topics of which it has seen segments.
+            Ids by the name of the topic; only topics that it has read.
         """
-        latest: dict[str, int] = {}
-        for topic in map(TopicName.parse, filter(is_segment, read)):
-            if topic.partition_index is not None:
-                name = topic.scalable_name
-                latest[name] = max(latest.get(name, -1), topic.partition_index)
+        if not self._layouts:
+            return {}
+        names = frozenset(read)
+        latest = last_segments(names)
         unseen = {}
         for layout in self.layouts:
-            if layout.topic in latest and layout.segments:
-                ids = range(latest[layout.topic] + 1, layout.segments[-1].segment_id)
-                if missing := [number for number in ids if number not in layout.names]:
-                    unseen[layout.topic] = missing
+            last = latest.get(layout.topic, _last_migrated(layout.topic, names))
+            if last >= 0 and (missing := layout.missing_after(last)):
+                unseen[layout.topic] = missing
         return unseen
+
+
+def _last_migrated(topic: str, names: Collection[str]) -> int:
+    """Return the number of the last partition that was read before a migration.
+
+    Migrated partitions have the first ids of segments.
+
+    Args:
+        topic: Full name of the scalable topic.
+        names: Full names of all that was read.
+
+    Returns:
+        0 for a topic without partitions, -1 where nothing was read.
+    """
+    ordinary = TopicName.parse(TopicName.parse(topic).common_name)
+    if ordinary.full_name in names:
+        return 0
+    read = (
+        ordinary.partition(number).full_name in names for number in itertools.count()
+    )
+    return sum(1 for _ in itertools.takewhile(bool, read)) - 1

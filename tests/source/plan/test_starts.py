@@ -17,6 +17,8 @@ from spark_topics.options.offsets import Edge
 from tests.support.scripted_broker import LEDGER, ScriptedBroker, single
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pulsar_spark.client.pool import ConnectionPool
 
 TOPIC = TopicName.parse("t")
@@ -34,15 +36,18 @@ def two(scripted: ScriptedBroker) -> ScriptedBroker:
 
 
 def starts(
-    pool: ConnectionPool, offsets: dict[str, Position] | None = None, **given: str
+    pool: ConnectionPool,
+    offsets: dict[str, Position] | None = None,
+    topics: Sequence[TopicName] = PARTS,
+    **given: str,
 ) -> dict[str, Start]:
     """Where a read with these options starts."""
     options = parse_read_options(
         {"service.url": "pulsar://unused:1", "topic": "t", **given}
     )
     lookup = PositionLookup(pool, read_compacted=options.read_compacted)
-    configured = assign_offsets(options.starting_offsets, PARTS, option="o")
-    return find_starts(lookup, options, PARTS, offsets or configured)
+    configured = assign_offsets(options.starting_offsets, topics, option="o")
+    return find_starts(lookup, options, topics, offsets or configured)
 
 
 def firsts(found: dict[str, Start]) -> list[str]:
@@ -85,6 +90,27 @@ def test_nothing_since_a_time(two: ScriptedBroker, pool: ConnectionPool) -> None
         starts(pool, startingTime="1003", startingTimeStrategy="error")
     assert P1 not in caught.value.message
     assert firsts(starts(pool, startingTime="1003")) == ["7:3", "7:3"]
+
+
+def test_nothing_since_a_time_in_a_sealed_segment(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """What was published later is in the segments that followed."""
+    topic = TopicName.parse("topic://public/default/x")
+    old = TopicName.parse("x-partition-0")
+    segments = [old, *(topic.segment(0, 0xFFFF, number) for number in (1, 2))]
+    times = (1000, 1001, 1002)
+    for segment, time in zip(segments, times, strict=True):
+        scripted.add_topic(segment.full_name, [single(b"a", publish_time=time)])
+
+    def since(time: int) -> dict[str, Start]:
+        given = {"startingTime": str(time), "startingTimeStrategy": "error"}
+        return starts(pool, topics=segments, topic="x", **given)
+
+    firsts = [str(since(1002)[one.full_name].first) for one in segments]
+    assert firsts == ["7:1", "7:1", "7:0"]
+    with pytest.raises(OptionError, match=f"startingTime` in {topic}. "):
+        since(1003)
 
 
 @pytest.mark.parametrize(

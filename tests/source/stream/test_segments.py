@@ -164,6 +164,24 @@ def test_segments_that_came_and_went(read: list[int], unseen: list[int]) -> None
     assert found == ({TOPIC: unseen} if unseen else {})
 
 
+@pytest.mark.parametrize(
+    ("read", "unseen"),
+    [
+        (["persistent://t/ns/x-partition-0", "persistent://t/ns/x-partition-1"], [2]),
+        (["persistent://t/ns/x-partition-0"], [1, 2]),
+        (["persistent://t/ns/x"], [1, 2]),
+        (["persistent://t/ns/y", "persistent://t/ns/y-partition-0"], []),
+        (["persistent://t/ns/x-partition-0", name(2)], []),
+    ],
+)
+def test_segments_of_a_migrated_topic_that_came_and_went(
+    read: list[str], unseen: list[int]
+) -> None:
+    """Partitions have the first numbers, also when they are gone."""
+    segments = known(segment(3), segment(4))
+    assert segments.unseen(read) == ({TOPIC: unseen} if unseen else {})
+
+
 @given(st.data())
 def test_each_plan_goes_on(data: st.DataObject) -> None:
     """Whatever the lineage, something can be read until all is drained, in order."""
