@@ -16,6 +16,13 @@
      "leftOut":    {"after": {"persistent://public/default/t": {"1": "15:3"}},
                     "last":  {"persistent://public/default/t": {"1": "15:9"}}}}
 
+``subscription`` is the name of the query's subscription. The field ``predefined``,
+which is ``true``, says that a run had the name from `predefinedSubscription`: the
+subscription is not the query's own, and is never deleted. ``unacknowledged``, which is
+``true``, says that the run did not acknowledge, as `ackOnCommit` wanted. Both are
+absent otherwise, and in offsets of older versions: there, names tell, see
+``query_subscription``.
+
 A position names what was read last, here an entry, or a message of it as
 ``ledger:entry:batchIndex``; reading goes on right after it.
 
@@ -124,6 +131,8 @@ class StreamOffset(Offset[P]):
         kept: Position of each topic partition that the options no longer name.
         left_out: What the batch that ends here was planned to read, and reads no more.
         drained: Full names of segments that were read to their end.
+        predefined: Whether `predefinedSubscription` has named the subscription.
+        unacknowledged: Whether the run that wrote this did not acknowledge.
     """
 
     subscription: str
@@ -135,6 +144,8 @@ class StreamOffset(Offset[P]):
     kept: Mapping[str, P] = field(default_factory=dict)
     left_out: Mapping[str, tuple[P, P]] = field(default_factory=dict)
     drained: frozenset[str] = frozenset()
+    predefined: bool = False
+    unacknowledged: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as JSON for Spark's checkpoint."""
@@ -143,6 +154,10 @@ class StreamOffset(Offset[P]):
             "subscription": self.subscription,
             "lastRead": position_tree(self.last_read),
         }
+        if self.predefined:
+            tree["predefined"] = True
+        if self.unacknowledged:
+            tree["unacknowledged"] = True
         if self.start_after:
             tree["startAfter"] = position_tree(self.start_after)
         if self.began:
@@ -194,6 +209,8 @@ class StreamOffset(Offset[P]):
                 read_positions(tree.get("kept", {}), flatten, parse),
                 _left_out(tree.get("leftOut", {}), parse),
                 _topics(tree.get("drained", [])),
+                _flag(tree, "predefined"),
+                _flag(tree, "unacknowledged"),
             )
         except KeyError as error:
             raise unreadable(tree, ValueError(f"it has no {error}")) from None
@@ -220,6 +237,13 @@ def _topics(names: object) -> frozenset[str]:
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise ValueError(f"{shorten(names)} is not a list of topics")
     return frozenset(names)
+
+
+def _flag(tree: Mapping[str, Any], name: str) -> bool:
+    value = tree.get(name, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {shorten(value)}")
+    return value
 
 
 def _schema(tree: object) -> SchemaPin | None:
