@@ -43,7 +43,8 @@ options no longer name. Reading goes on there when the options name them again.
 
 ``schema`` is the schema whose columns the query began with: a topic that has it, its
 version there, and a hash of it, because the version may come to mean another schema.
-Where topics have other schemas, ``others`` is a list of these, in the same form.
+Where topics have other schemas, ``others`` is a list of these, in the same form, and
+``columns`` has the names of the columns of the query's values, in their order.
 ``{"type": "NONE"}`` means values as bytes, of topics that had no schema. The field
 is absent where the user chose bytes, and in offsets of older versions: such a query
 takes the schema of now.
@@ -92,6 +93,8 @@ class SchemaPin:
         version: Its number there.
         hash: Of its definition.
         others: The schemas of topics that are read by another one; they have no others.
+        columns: The names of the columns of values, in their order, where there are
+            others, and the user did not choose these columns.
     """
 
     type: str
@@ -99,6 +102,7 @@ class SchemaPin:
     version: int = 0
     hash: str = ""
     others: tuple[SchemaPin, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the pin as JSON for Spark's checkpoint."""
@@ -112,6 +116,8 @@ class SchemaPin:
         }
         if self.others:
             tree["others"] = [pin.to_json() for pin in self.others]
+        if self.columns:
+            tree["columns"] = list(self.columns)
         return tree
 
 
@@ -258,13 +264,17 @@ def _schema(tree: object) -> SchemaPin | None:
         )
         texts = (pin.type, pin.topic, pin.hash)
         other_pins = tree.get("others", [])
+        columns = tree.get("columns", [])
         if (
             all(isinstance(text, str) for text in texts)
             and type(pin.version) is int
             and isinstance(other_pins, list)
+            and isinstance(columns, list)
+            and all(isinstance(name, str) for name in columns)
         ):
             pins = [_schema(other) for other in other_pins]
-            return replace(pin, others=tuple(pin for pin in pins if pin is not None))
+            others = tuple(pin for pin in pins if pin is not None)
+            return replace(pin, others=others, columns=tuple(columns))
     raise ValueError(f"{shorten(tree)} is not a schema")
 
 
