@@ -19,6 +19,7 @@ from pulsar_spark.cli.admin import Admin, check_admin_url
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import OptionError, foreign_text
 from pulsar_spark.options import CommonOptions, is_option, parse_common_options
+from pulsar_spark.options.client import DEFAULT_PREFIX
 from pulsar_spark.topics import TopicName
 from spark_topics.client.resolving import is_here
 
@@ -290,7 +291,7 @@ def subscription_prefix(arguments: argparse.Namespace) -> str:
     for name, value in given_options(arguments).items():
         if _plain(name) == "subscriptionprefix" and value.strip():
             return value.strip()
-    return "spark-pulsar"
+    return DEFAULT_PREFIX
 
 
 def _admin_url(arguments: argparse.Namespace, given: Mapping[str, str]) -> str:

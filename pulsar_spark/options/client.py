@@ -58,6 +58,9 @@ _SERVICE_URL = OptionSpec(
 )
 
 
+#: How names of subscriptions and readers begin.
+DEFAULT_PREFIX = "spark-pulsar"
+
 #: More than any worker has.
 _MEMORY = 1 << 40
 
@@ -166,7 +169,7 @@ class ClientOptions:
     )
     subscription_prefix: str = option(
         "subscriptionPrefix",
-        "spark-pulsar",
+        DEFAULT_PREFIX,
         names.subscription,
         Scope.CLIENT,
         "Prefix of the names of all subscriptions, as topic statistics show them; also"

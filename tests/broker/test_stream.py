@@ -525,6 +525,22 @@ def test_subscriptions(
     assert one.sink.numbers == numbered(list(topics.values()), 20)
 
 
+def test_a_predefined_subscription_stays(
+    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+) -> None:
+    """Also when a later run has its name from the checkpoint, and is to delete."""
+    one = stream(topic=topic, startingOffsets="earliest")
+    for options in (
+        {"predefinedSubscription": "reports"},
+        {"deleteSubscriptionOnStop": "true"},
+    ):
+        publish(service_url, [topic], len(one.sink.rows), len(one.sink.rows) + 5)
+        one.run(one.load(**options).selectExpr(*one.columns))
+    assert one.sink.numbers == numbered([topic], 10)
+    await_true(lambda: backlogs(admin, [topic]) == {"reports": [0]}, "acks", PATIENCE_S)
+    assert one.offsets["predefined"]
+
+
 def test_the_subscription_of_a_query_that_fails(
     stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
 ) -> None:

@@ -388,6 +388,7 @@ RENAMED = {
         {"name": "title", "type": "string", "aliases": ["name"], "default": "?"},
     ],
 }
+MAIL_FIRST = record(("mail", "string", ""), ("id", "long"), ("name", "string", ""))
 TITLED = record(("title", "string", "?"), ("id", "int"))
 
 
@@ -444,6 +445,38 @@ def test_topics_read_together(
         {"title": None, "id": 5, "name": "late", "mail": None},
         {"title": "again", "id": 6, "name": None, "mail": None},
     ]
+
+
+@pytest.mark.parametrize("is_schema_deleted", [False, True])
+def test_the_first_topic_is_left_out_for_good(
+    spark: SparkSession,
+    service_url: str,
+    admin: Admin,
+    namespace: str,
+    tmp_path: Path,
+    is_schema_deleted: bool,
+) -> None:
+    """A stream goes on with a topic of the same schema, whatever became of the first's.
+
+    A new topic that is the first by name does not stop the stream either.
+    """
+    new, gone, stays = (f"persistent://{namespace}/{name}" for name in "abc")
+    for number, name in enumerate((gone, stays)):
+        publish(service_url, name, V1, [{"id": number, "name": "n"}])
+    stream = Stream(spark, service_url, gone, tmp_path)
+    stream.given = {"topicsPattern": f"{namespace}/.*", "failOnDataLoss": "false"}
+    assert sorted(row["id"] for row in stream.run()) == [0, 1]
+    if is_schema_deleted:
+        admin.delete_schema(gone)
+    admin.delete(gone)
+    for number in (2, 3):
+        publish(service_url, stays, V1, [{"id": number, "name": "n"}])
+        assert stream.run() == [{"id": number, "name": "n"}]
+        stream.given["failOnDataLoss"] = "true"
+    publish(service_url, new, MAIL_FIRST, [{"mail": "m", "id": 4, "name": "n"}])
+    for number in (4, 5):
+        assert stream.run() == [{"mail": "m", "id": number, "name": "n"}]
+        publish(service_url, new, MAIL_FIRST, [{"mail": "m", "id": 5, "name": "n"}])
 
 
 def test_topics_with_different_schemas(

@@ -85,6 +85,11 @@ class QuerySchema:
             text += f", with the schemas of {_list(list(self.others))}"
         return text
 
+    @property
+    def first(self) -> QuerySchema:
+        """Return the schema of the first topic alone."""
+        return QuerySchema(self.topic, self.info, self.service_url)
+
     def by_topic(self) -> Iterator[tuple[str, SchemaInfo | None]]:
         """Yield each topic and its schema: ``topic`` first, then ``others``."""
         yield self.topic, self.info
@@ -293,7 +298,7 @@ def _union(topics: list[_TopicColumns]) -> pa.Schema:
         for name in topic.columns.names:
             having.setdefault(name, []).append(topic)
     if all(len(having_topics) < len(topics) for having_topics in having.values()):
-        texts = [f"{each.topic} has {_described(each.columns)}" for each in topics]
+        texts = [f"{each.topic} has {described(each.columns)}" for each in topics]
         raise SchemaError(
             "The topics have no column in common, so they cannot be read together: "
             f"{_list(texts, '; ')}. {_APART}"
@@ -401,7 +406,7 @@ def reader_schema(
         owner = "no topic has" if schema.others else "it has no field"
         raise SchemaError(
             f"The columns asked for cannot be made of {schema}: {owner} {names}. "
-            f"Its columns are {_described(_all_columns(schema))}. Or {_AS_BYTES}."
+            f"Its columns are {described(_all_columns(schema))}. Or {_AS_BYTES}."
         )
     return schema
 
@@ -430,7 +435,7 @@ def _check_columns(
     except InvalidSchemaError as error:
         raise SchemaError(
             f"The columns asked for cannot be made of {own}: {error}. Its columns "
-            f"are {_described(_all_columns(own))}. Or {_AS_BYTES}."
+            f"are {described(_all_columns(own))}. Or {_AS_BYTES}."
         ) from None
     if own.info.type == SchemaType.PROTOBUF:
         warn_once(
@@ -471,7 +476,8 @@ def _all_columns(schema: QuerySchema) -> pa.Schema:
     return pa.schema([]) if columns is None else columns
 
 
-def _described(columns: pa.Schema) -> str:
+def described(columns: pa.Schema) -> str:
+    """Return columns with their types, as ``.schema(...)`` takes them."""
     fields = [f"`{field.name}` {sql_type(field.type)}" for field in columns]
     return ", ".join(fields) or "not known"
 
@@ -495,7 +501,7 @@ def _check_ambiguity(topic: str, info: SchemaInfo) -> None:
 
 
 def adds_only(old: pa.Schema | None, new: pa.Schema | None) -> bool:
-    """Return whether columns only gained some, at any depth."""
+    """Return whether columns only gained some, at any depth, and kept their order."""
     if old is None or new is None:
         return False
     return _extends(pa.struct(list(old)), pa.struct(list(new)))
@@ -506,7 +512,7 @@ def _extends(old: pa.DataType, new: pa.DataType) -> bool:
         return bool(old == new)
     if pa.types.is_struct(old):
         fields = {field.name: field.type for field in new}
-        return all(
+        return not is_reordered([field.name for field in old], fields) and all(
             field.name in fields and _extends(field.type, fields[field.name])
             for field in old
         )
@@ -514,6 +520,12 @@ def _extends(old: pa.DataType, new: pa.DataType) -> bool:
         _extends(old.field(index).type, new.field(index).type)
         for index in range(old.num_fields)
     )
+
+
+def is_reordered(before: Iterable[str], after: Iterable[str]) -> bool:
+    """Return whether names of both have another order than before."""
+    old, new = dict.fromkeys(before), dict.fromkeys(after)
+    return [n for n in old if n in new] != [n for n in new if n in old]
 
 
 def changes(old: pa.Schema | None, new: pa.Schema | None) -> str:
@@ -535,6 +547,6 @@ def changes(old: pa.Schema | None, new: pa.Schema | None) -> str:
         for name, type_ in after.items()
         if name in before and before[name] != type_
     ]
-    if not differences and list(before) != list(after):
-        differences = ["their order has changed"]
+    if is_reordered(before, after):
+        differences.append("their order has changed")
     return ", ".join(differences)

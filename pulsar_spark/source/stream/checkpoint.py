@@ -16,6 +16,13 @@
      "leftOut":    {"after": {"persistent://public/default/t": {"1": "15:3"}},
                     "last":  {"persistent://public/default/t": {"1": "15:9"}}}}
 
+``subscription`` is the name of the query's subscription. The field ``predefined``,
+which is ``true``, says that a run had the name from `predefinedSubscription`: the
+subscription is not the query's own, and is never deleted. ``unacknowledged``, which is
+``true``, says that the run did not acknowledge, as `ackOnCommit` wanted. Both are
+absent otherwise, and in offsets of older versions: there, names tell, see
+``query_subscription``.
+
 A position names what was read last, here an entry, or a message of it as
 ``ledger:entry:batchIndex``; reading goes on right after it.
 
@@ -36,7 +43,8 @@ options no longer name. Reading goes on there when the options name them again.
 
 ``schema`` is the schema whose columns the query began with: a topic that has it, its
 version there, and a hash of it, because the version may come to mean another schema.
-Where topics have other schemas, ``others`` is a list of these, in the same form.
+Where topics have other schemas, ``others`` is a list of these, in the same form, and
+``columns`` has the names of the columns of the query's values, in their order.
 ``{"type": "NONE"}`` means values as bytes, of topics that had no schema. The field
 is absent where the user chose bytes, and in offsets of older versions: such a query
 takes the schema of now.
@@ -85,6 +93,8 @@ class SchemaPin:
         version: Its number there.
         hash: Of its definition.
         others: The schemas of topics that are read by another one; they have no others.
+        columns: The names of the columns of values, in their order, where there are
+            others, and the user did not choose these columns.
     """
 
     type: str
@@ -92,6 +102,7 @@ class SchemaPin:
     version: int = 0
     hash: str = ""
     others: tuple[SchemaPin, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the pin as JSON for Spark's checkpoint."""
@@ -105,6 +116,8 @@ class SchemaPin:
         }
         if self.others:
             tree["others"] = [pin.to_json() for pin in self.others]
+        if self.columns:
+            tree["columns"] = list(self.columns)
         return tree
 
 
@@ -124,6 +137,8 @@ class StreamOffset(Offset[P]):
         kept: Position of each topic partition that the options no longer name.
         left_out: What the batch that ends here was planned to read, and reads no more.
         drained: Full names of segments that were read to their end.
+        predefined: Whether `predefinedSubscription` has named the subscription.
+        unacknowledged: Whether the run that wrote this did not acknowledge.
     """
 
     subscription: str
@@ -135,6 +150,8 @@ class StreamOffset(Offset[P]):
     kept: Mapping[str, P] = field(default_factory=dict)
     left_out: Mapping[str, tuple[P, P]] = field(default_factory=dict)
     drained: frozenset[str] = frozenset()
+    predefined: bool = False
+    unacknowledged: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as JSON for Spark's checkpoint."""
@@ -143,6 +160,10 @@ class StreamOffset(Offset[P]):
             "subscription": self.subscription,
             "lastRead": position_tree(self.last_read),
         }
+        if self.predefined:
+            tree["predefined"] = True
+        if self.unacknowledged:
+            tree["unacknowledged"] = True
         if self.start_after:
             tree["startAfter"] = position_tree(self.start_after)
         if self.began:
@@ -194,6 +215,8 @@ class StreamOffset(Offset[P]):
                 read_positions(tree.get("kept", {}), flatten, parse),
                 _left_out(tree.get("leftOut", {}), parse),
                 _topics(tree.get("drained", [])),
+                _flag(tree, "predefined"),
+                _flag(tree, "unacknowledged"),
             )
         except KeyError as error:
             raise unreadable(tree, ValueError(f"it has no {error}")) from None
@@ -222,6 +245,13 @@ def _topics(names: object) -> frozenset[str]:
     return frozenset(names)
 
 
+def _flag(tree: Mapping[str, Any], name: str) -> bool:
+    value = tree.get(name, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {shorten(value)}")
+    return value
+
+
 def _schema(tree: object) -> SchemaPin | None:
     if tree is None:
         return None
@@ -234,13 +264,17 @@ def _schema(tree: object) -> SchemaPin | None:
         )
         texts = (pin.type, pin.topic, pin.hash)
         other_pins = tree.get("others", [])
+        columns = tree.get("columns", [])
         if (
             all(isinstance(text, str) for text in texts)
             and type(pin.version) is int
             and isinstance(other_pins, list)
+            and isinstance(columns, list)
+            and all(isinstance(name, str) for name in columns)
         ):
             pins = [_schema(other) for other in other_pins]
-            return replace(pin, others=tuple(pin for pin in pins if pin is not None))
+            others = tuple(pin for pin in pins if pin is not None)
+            return replace(pin, others=others, columns=tuple(columns))
     raise ValueError(f"{shorten(tree)} is not a schema")
 
 

@@ -67,7 +67,7 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
         """Name the subscription that keeps unread rows."""
         if not self._cluster.acknowledges:
             return ""
-        return f"subscription {start.subscription}"
+        return f"subscription {self._cluster.subscription_after(start)}"
 
     def latest(
         self,
@@ -159,6 +159,10 @@ class PulsarCluster:
         """Return whether a subscription in the cluster follows the query."""
         return self._options.ack_on_commit
 
+    def subscription_after(self, start: StreamOffset[LastRead]) -> str:
+        """Return the name of the subscription of a query that begins at an offset."""
+        return self._subscription.name_after(start)
+
     def starts(self) -> dict[str, LastRead]:
         """Return where a new query starts: by the options, or by the subscription."""
         return stream_starts(self._pool, self._options, self._subscription)
@@ -182,21 +186,23 @@ class PulsarCluster:
             name = self._subscription.begin()
             if self._schema is not None:
                 self._schema.begin()
-            return StreamOffset(name, last_read, start_after, schema=self._pin)
-        segments, subscription = self.topics.segments, self._subscription
+            begin = StreamOffset(name, last_read, start_after, schema=self._pin)
+            return self._subscription.signed(begin, None)
+        segments = self.topics.segments
         last_read = {
             n: last for n, last in last_read.items() if not segments.is_over(n)
         }
-        return StreamOffset(
-            subscription.name or start.subscription or subscription.new_name(),
+        end = StreamOffset(
+            start.subscription,
             last_read,
             start_after,
-            subscription.chunked,
+            self._subscription.chunked,
             still_where_it_began(start, {**last_read, **kept}, start_after),
             self._pin,
             kept,
             drained=segments.drained & last_read.keys(),
         )
+        return self._subscription.signed(end, start)
 
     @property
     def _pin(self) -> SchemaPin | None:

@@ -8,16 +8,24 @@ where nothing is to be acknowledged, consumers that leave no trace do the same::
     starts          readers that ask, or the predefined subscription as it is
     visits          consumers that are not durable     until an end is recorded
     visits, ack     the subscription                   from then on, see ``recorded``
+
+Only a subscription of the query's own is ever deleted. The checkpoint says of a name
+that some run had it from `predefinedSubscription`. Offsets of versions that did not
+write this down have it by the form of the name: own names are made by ``new_name``.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.registrations import Registrations
 from pulsar_spark.options import ReadOptions
+from pulsar_spark.options.client import DEFAULT_PREFIX
 from pulsar_spark.source.consumer import consumer_settings
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.chunk_guard import ChunkGuard
@@ -25,6 +33,11 @@ from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.source.stream.made_by import made_by
 from pulsar_spark.source.stream.subscription import Subscription
 from pulsar_spark.wire.commands import SubscribeRequest
+
+logger = logging.getLogger("pulsar_spark.source")
+
+#: The names that ``new_name`` makes, with any prefix.
+_OWN_NAME = re.compile(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class QuerySubscription:
@@ -44,6 +57,8 @@ class QuerySubscription:
         self._options = options
         self._guard = ChunkGuard(pool, expire_s=options.expire_incomplete_chunk_s)
         self._made_up = ""  # the name in the start of a new query
+        self._is_known = False  # what the runs before have left
+        self._is_predefined = options.predefined_subscription is not None
         self._consumers: Subscription | None = None
         self.name = ""
         self.registrations: Registrations | None = None
@@ -61,6 +76,28 @@ class QuerySubscription:
             or f"{options.client.subscription_prefix}-{uuid.uuid4()}"
         )
 
+    def signed(
+        self, offset: StreamOffset[LastRead], start: StreamOffset[LastRead] | None
+    ) -> StreamOffset[LastRead]:
+        """Return an offset with the name, and what later runs have to know of it.
+
+        Args:
+            offset: The end of a micro-batch, or the start of the query.
+            start: Where the micro-batch begins; None for the start of the query.
+        """
+        if start is not None:
+            self._learn(start)
+        return replace(
+            offset,
+            subscription=self.name_after(offset) or self.new_name(),
+            predefined=self._is_predefined,
+            unacknowledged=not self._options.ack_on_commit,
+        )
+
+    def name_after(self, offset: StreamOffset[LastRead]) -> str:
+        """Return the name of a run that goes on from an offset, "" for none yet."""
+        return self._options.predefined_subscription or self.name or offset.subscription
+
     @property
     def chunked(self) -> frozenset[str]:
         """Return the topics, without the suffix of a partition, that have chunks."""
@@ -76,7 +113,8 @@ class QuerySubscription:
             is_wanted: Returns whether the options still name a topic partition.
         """
         self._guard.chunked |= offset.chunked
-        name = self._options.predefined_subscription or offset.subscription
+        self._learn(offset)
+        name = self.name_after(offset)
         # A checkpoint of the Scala connector has no name, the next end will. With a
         # name in no offset, each run that ends earlier would leave a subscription.
         if self.name or not name:
@@ -90,6 +128,40 @@ class QuerySubscription:
             if self._options.delete_subscription_on_stop and name != self._made_up:
                 self._consumers.may_be_on(filter(is_wanted, offset.last_read))
         return True
+
+    def _learn(self, offset: StreamOffset[LastRead]) -> None:
+        """Learn, once, what runs before have left; warn of what no run will delete."""
+        if self._is_known:
+            return
+        self._is_known = True
+        options, before = self._options, offset.subscription
+        name = self.name_after(offset)
+        was_predefined = offset.predefined or not _OWN_NAME.fullmatch(before)
+        if name == before:
+            self._is_predefined |= bool(name) and was_predefined
+        if not before or offset.unacknowledged:
+            pass
+        elif name != before:
+            logger.warning(
+                "The subscription of the stream is %s from now on. The run before had "
+                "%s, which nothing acknowledges any more: %s",
+                name,
+                before,
+                _how_to_delete(before, is_predefined=was_predefined),
+            )
+        elif not options.ack_on_commit:
+            logger.warning(
+                "The stream does not acknowledge any more, as `ackOnCommit` says. Its "
+                "subscription %s stays, whatever `deleteSubscriptionOnStop` says: %s",
+                before,
+                _how_to_delete(before, is_predefined=was_predefined),
+            )
+        if options.delete_subscription_on_stop and self._is_predefined:
+            logger.warning(
+                "`deleteSubscriptionOnStop` deletes a subscription of a stream's own "
+                "only. %s is the `predefinedSubscription` of an earlier run: it stays.",
+                name,
+            )
 
     @property
     def consumers(self) -> Subscription:
@@ -117,7 +189,7 @@ class QuerySubscription:
             ),
             replicate_subscription_state=options.replicate_subscription_state,
         )
-        is_made_up = name == self._made_up and options.predefined_subscription is None
+        is_made_up = name == self._made_up and not self._is_predefined
         return Subscription(
             self._pool,
             how,
@@ -137,9 +209,27 @@ class QuerySubscription:
         consumers, self._consumers = self._consumers, None
         if consumers is None:
             return
-        if self._options.delete_subscription_on_stop:
+        if self._options.delete_subscription_on_stop and not self._is_predefined:
             consumers.delete()
             if self.registrations is not None:
                 self.registrations.end()
         else:
             consumers.close()
+
+
+def _how_to_delete(name: str, *, is_predefined: bool) -> str:
+    """Return what a subscription does that no run goes on with, and how to end that."""
+    if is_predefined:
+        command = f"pulsar-admin topics unsubscribe --subscription {name} TOPIC"
+    else:
+        command = (
+            "pulsar-spark subscriptions TOPIC --admin-url URL --delete --yes "
+            f"--name {name}"
+        )
+        prefix = name[: -len(str(uuid.UUID(int=0))) - 1]
+        if prefix != DEFAULT_PREFIX:
+            command += f" -o subscriptionPrefix={prefix}"
+    return (
+        "where it exists, it keeps rows from being removed. If nothing else needs "
+        f"these, delete it: {command}"
+    )

@@ -15,7 +15,12 @@ So they are compared with the columns of the schemas that the checkpoint names::
     schemaVersion      whatever they are            the schemas of that version
 
 A topic that the checkpoint does not name, and that has another schema, is read by its
-own from the next start on.
+own from the next start on. One that is no longer read needs no schema. If that was the
+first topic, a topic with the same schema takes its place, or else the next topic.
+
+The order of the columns that a stream has must stay. Spark compares the state of a
+stream with its query by position and type, and not by name: with Spark 4.3 state of
+two columns of one type, which have changed places, is taken for that of each other.
 """
 
 from __future__ import annotations
@@ -38,7 +43,9 @@ from pulsar_spark.source.plan.query_schema import (
     QuerySchema,
     adds_only,
     changes,
+    described,
     differing_schemas,
+    is_reordered,
     reader_schema,
     settled_schema,
     topic_schemas,
@@ -121,7 +128,7 @@ class StreamSchema:
             self.begin()
         elif self._loaded is None:
             self._go_on_with_given(began)
-        elif self._keeps_columns(began, self._loaded):
+        elif self._keeps_columns(pin, began, self._loaded):
             self._use(began)
         else:
             self.begin()
@@ -147,6 +154,8 @@ class StreamSchema:
             not is_given and not self._options.allow_different_topic_schemas
         )
         self.pin = pin_of(schema) if is_pinned else None
+        if self.pin is not None and self.pin.others and self._loaded is not None:
+            self.pin = replace(self.pin, columns=_columns_of(self._loaded))
         self._is_known = True
 
     def _began(self, pin: SchemaPin) -> tuple[QuerySchema, SchemaPin | None]:
@@ -157,13 +166,13 @@ class StreamSchema:
         if not pin.hash:
             return QuerySchema(), None
         now = topic_schemas(self._pool, self._options)
-        pins = {each.topic: each for each in pin.others if each.topic in now}
-        pins[pin.topic] = pin
+        pins = self._still_read(pin, now)
         infos = self._pinned(pins)
-        for each in (pin, *pins.values()):
+        for each in pins.values():
             if each.topic not in infos:
                 return QuerySchema(), each
-        first = infos.pop(pin.topic)
+        first_topic = next(iter(pins))
+        first = infos.pop(first_topic)
         if not self._options.allow_different_topic_schemas:
             differing = differing_schemas(first, now)
             infos |= {
@@ -172,7 +181,23 @@ class StreamSchema:
                 if info is not None and topic not in pins
             }
         other_infos: dict[str, SchemaInfo | None] = dict(sorted(infos.items()))
-        return QuerySchema(pin.topic, first, others=other_infos), None
+        return QuerySchema(first_topic, first, others=other_infos), None
+
+    def _still_read(
+        self, pin: SchemaPin, now: Mapping[str, SchemaInfo | None]
+    ) -> dict[str, SchemaPin]:
+        """Return the pins of topics that are read now, by topic; never none.
+
+        The first pin is that of all topics which have no own pin.
+        """
+        others = {each.topic: each for each in pin.others if each.topic in now}
+        if pin.topic in now:
+            return {pin.topic: pin, **others}
+        same = dict.fromkeys(sorted(now.keys() - others.keys()), pin)
+        heir = min(self._pinned(same), default="")
+        if heir:
+            return {heir: replace(pin, topic=heir), **others}
+        return others or {pin.topic: pin}
 
     def _pinned(self, pins: Mapping[str, SchemaPin]) -> dict[str, SchemaInfo]:
         """Return the schemas that the registry still has, by topic."""
@@ -186,13 +211,25 @@ class StreamSchema:
                     infos[topic] = info
         return infos
 
-    def _keeps_columns(self, began: QuerySchema, loaded: QuerySchema) -> bool:
+    def _keeps_columns(
+        self, pin: SchemaPin, began: QuerySchema, loaded: QuerySchema
+    ) -> bool:
         """Return whether a stream keeps its columns; False for a stream that gets more.
 
+        Args:
+            pin: What the checkpoint has.
+            began: The schemas that the stream began with, and those of new topics.
+            loaded: The schemas of now.
+
         Raises:
-            SchemaError: Neither: the columns are others.
+            SchemaError: Neither: the columns are others, or have another order.
         """
         old, new = value_columns_of(began), value_columns_of(loaded)
+        is_moved = False
+        if old is not None and new is not None:
+            order = pin.columns or _columns_of(began if pin.others else began.first)
+            is_moved = is_reordered(order, new.names)
+            old = _sorted(old, order if is_moved else new.names)
         changed = changes(old, new)
         if not changed:
             return True
@@ -208,8 +245,8 @@ class StreamSchema:
             return False
         if began.info is None:
             cure = '`.schema("value BINARY, ...")`'
-        elif began.others:
-            cure = "`.schema(...)`"
+        elif old is not None and (began.others or is_moved):
+            cure = f'`.schema("{described(old)}")`'
         else:
             cure = f"`schemaVersion` {version_number(began.info.version)}"
         always = (
@@ -266,6 +303,19 @@ class StreamSchema:
         except SchemaError as error:
             changed = error.message
         return f" ({changed})" if changed else ""
+
+
+def _columns_of(schema: QuerySchema) -> tuple[str, ...]:
+    """Return the names of the columns, in their order."""
+    columns = value_columns_of(schema)
+    return () if columns is None else tuple(columns.names)
+
+
+def _sorted(columns: pa.Schema, order: Iterable[str]) -> pa.Schema:
+    """Return columns in another order; those that this does not have come last."""
+    names = [name for name in order if name in columns.names]
+    names += [name for name in columns.names if name not in names]
+    return pa.schema([columns.field(name) for name in names])
 
 
 def pin_of(schema: QuerySchema) -> SchemaPin:

@@ -517,6 +517,16 @@ class TestReading:
             columns(b=pa.int32(), a=pa.int32()),
             "their order has changed",
         ),
+        (
+            columns(a=pa.int32(), b=pa.int32()),
+            columns(c=pa.int32(), b=pa.int32(), a=pa.int32()),
+            "`c` INT is new, their order has changed",
+        ),
+        (
+            columns(a=pa.int32(), b=pa.int32()),
+            columns(a=pa.int32(), c=pa.int32(), b=pa.int32()),
+            "`c` INT is new",
+        ),
     ],
 )
 def test_changes(old: pa.Schema | None, new: pa.Schema | None, said: str) -> None:

@@ -62,6 +62,8 @@ offsets = st.builds(
     position_maps,
     began=position_maps,
     kept=position_maps,
+    predefined=st.booleans(),
+    unacknowledged=st.booleans(),
 )
 
 
@@ -315,7 +317,25 @@ def test_ranges_know_whether_the_read_begins_with_them() -> None:
 PIN = SchemaPin("AVRO", T, 3, "5f2a")
 
 
-@pytest.mark.parametrize("pin", [PIN, SchemaPin("NONE")])
+@pytest.mark.parametrize("field", ["predefined", "unacknowledged"])
+def test_what_is_said_of_the_subscription(field: str) -> None:
+    """Only where there is something to say; anything else is not one of ours."""
+    tree = StreamOffset[LastRead]("s", {}).to_json()
+    assert field not in tree
+    said = read(json.dumps({**tree, field: True}))
+    assert getattr(said, field) is True
+    assert said.to_json() == {**tree, field: True}
+    assert f'({field} is "yes")' in refused({**tree, field: "yes"})
+
+
+@pytest.mark.parametrize(
+    "pin",
+    [
+        PIN,
+        SchemaPin("NONE"),
+        replace(PIN, others=(replace(PIN, topic="u"),), columns=("id", "name")),
+    ],
+)
 def test_the_schema_that_a_query_began_with(pin: SchemaPin) -> None:
     """It is kept where there is one, and older offsets have none."""
     tree = StreamOffset("s", {}, schema=pin).to_json()
@@ -327,7 +347,16 @@ def test_the_schema_that_a_query_began_with(pin: SchemaPin) -> None:
 
 @pytest.mark.parametrize(
     "schema",
-    [7, [], "AVRO", {"type": 4}, PIN.to_json() | {"version": "3"}, {"hash": None}],
+    [
+        7,
+        [],
+        "AVRO",
+        {"type": 4},
+        PIN.to_json() | {"version": "3"},
+        {"hash": None},
+        PIN.to_json() | {"columns": "id"},
+        PIN.to_json() | {"columns": [1]},
+    ],
 )
 def test_schemas_that_are_none(schema: Any) -> None:
     """Such an offset is not one of ours."""

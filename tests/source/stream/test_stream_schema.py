@@ -34,9 +34,9 @@ ID, NAME, MAIL = (
 
 
 OTHER = "persistent://public/default/u"
-ADDRESS, WIDER_ADDRESS = (
+ADDRESS, WIDER_ADDRESS, TURNED_ADDRESS = (
     {"name": "at", "type": {"type": "record", "name": "At", "fields": fields}}
-    for fields in ([ID], [NAME, ID])
+    for fields in ([ID], [NAME, ID], [ID, NAME])
 )
 LIST, WIDER_LIST = (
     {"name": "all", "type": {"type": "array", "items": address["type"]}}
@@ -256,8 +256,17 @@ class TestEvolution:
             ([ID], [{"name": "id", "type": "string"}]),
             ([ID, WIDER_ADDRESS], [ID, ADDRESS, MAIL]),
             ([WIDER_LIST], [LIST, ID]),
+            ([ID, MAIL], [MAIL, ID, NAME]),
+            ([WIDER_ADDRESS], [TURNED_ADDRESS]),
         ],
-        ids=["gone", "another type", "gone in a struct", "gone in a list"],
+        ids=[
+            "gone",
+            "another type",
+            "gone in a struct",
+            "gone in a list",
+            "order",
+            "order in a struct",
+        ],
     )
     def test_any_other_change(
         self,
@@ -334,18 +343,123 @@ class TestSeveralTopics:
         assert again.pin is not None
         assert [each.topic for each in again.pin.others] == [OTHER, new]
 
+    @pytest.mark.parametrize("is_deleted", [False, True])
     def test_the_first_topic_left(
-        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+        self,
+        scripted: ScriptedBroker,
+        load: Callable[..., StreamSchema],
+        is_deleted: bool,
     ) -> None:
         """The others are read as before, though their first topic is another one."""
         self.two(scripted)
         scripted.add_schema(f"{OTHER}2", SchemaType.JSON, record(ID, MAIL))
         schema = load(topics="t,u,u2")
         schema.begin()
+        if is_deleted:
+            del scripted.schemas[TOPIC]
         again = load(topics="u,u2")
         again.go_on(kept(schema.pin))
-        assert again.schema.others.keys() == {OTHER, f"{OTHER}2"}
-        assert again.pin == schema.pin
+        assert again.schema.topic == OTHER
+        assert again.pin is not None
+        assert again.pin.topic == OTHER
+        third = load(topics="u,u2")
+        third.go_on(kept(again.pin))
+        assert third.pin == again.pin
+
+    def test_a_first_topic_that_shared_its_schema(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """A topic with the same schema takes its place, also if it has moved on."""
+        self.two(scripted)
+        scripted.add_schema(f"{OTHER}2", SchemaType.AVRO, record(ID))
+        schema = load(topics="t,u,u2")
+        schema.begin()
+        pin = kept(schema.pin)
+        del scripted.schemas[TOPIC]
+        given = {"topics": "u,u2", "schemaEvolution": "additive"}
+        for fields in ((ID,), (ID, NAME)):
+            again = load(**given)
+            again.go_on(pin)
+            assert again.pin is not None
+            assert (again.pin.topic, again.pin.version) == (f"{OTHER}2", 0)
+            assert again.pin.others == pin.others
+            scripted.add_schema(f"{OTHER}2", SchemaType.AVRO, record(*fields, MAIL))
+
+    def test_nothing_is_left_of_what_it_began_with(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """Is an error: nothing tells what columns it had."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
+        pin = begin(load)
+        del scripted.schemas[TOPIC]
+        scripted.add_schema(OTHER, SchemaType.AVRO, record(ID, doc="another"))
+        with pytest.raises(SchemaError, match=f"the schema of {TOPIC}, AVRO, which "):
+            load(topics="u").go_on(pin)
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ([ID], [NAME, ID]),
+            ([ID, NAME], [ID, MAIL, NAME]),
+            ([ID, NAME], [MAIL, ID, NAME]),
+        ],
+        ids=["before", "between", "in front"],
+    )
+    def test_a_new_first_topic(
+        self,
+        scripted: ScriptedBroker,
+        load: Callable[..., StreamSchema],
+        old: list[dict[str, Any]],
+        new: list[dict[str, Any]],
+    ) -> None:
+        """Its further columns are taken where they stand; so they stay from then on."""
+        scripted.add_schema(OTHER, SchemaType.AVRO, record(*old))
+        schema = load(topics="u")
+        schema.begin()
+        pin = kept(schema.pin)
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(*new))
+        for _ in range(3):
+            again = load(topics="t,u")
+            again.go_on(pin)
+            pin = kept(again.pin)
+            assert pin == again.pin
+            assert pin is not None
+            assert pin.topic == OTHER
+            assert pin.columns == tuple(field["name"] for field in new)
+
+    def test_a_new_first_topic_of_another_order(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """Is an error: Spark takes state by position. The columns it names do."""
+        scripted.add_schema(OTHER, SchemaType.AVRO, record(ID, NAME))
+        schema = load(topics="u")
+        schema.begin()
+        pin = kept(schema.pin)
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(NAME, MAIL, ID))
+        for evolution in ("none", "additive"):
+            with pytest.raises(SchemaError) as caught:
+                load(topics="t,u", schemaEvolution=evolution).go_on(pin)
+            text = str(caught.value)
+            assert ": their order has changed. " in text
+            assert 'Set `.schema("`id` BIGINT, `name` STRING, `mail` STRING")`' in text
+            assert "additive" not in text
+        columns = pa.schema([("id", pa.int64()), ("name", pa.string())])
+        chosen = load(columns, topics="t,u")
+        chosen.go_on(pin)
+        assert chosen.schema.others.keys() == {TOPIC}
+
+    def test_the_next_first_topic_has_another_order(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """The checkpoint has the order, though the first topic's schema is gone."""
+        scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID, NAME))
+        scripted.add_schema(OTHER, SchemaType.AVRO, record(NAME, ID))
+        schema = load(topics="t,u")
+        schema.begin()
+        del scripted.schemas[TOPIC]
+        with pytest.raises(SchemaError, match="order has changed") as caught:
+            load(topics="u").go_on(kept(schema.pin))
+        assert '`.schema("`id` BIGINT, `name` STRING")`' in str(caught.value)
 
     def test_a_schema_that_is_gone(
         self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
