@@ -42,7 +42,7 @@ PINNED := --constraint constraints.txt --build-constraint constraints.txt
 .DELETE_ON_ERROR:
 .PHONY: help install proto check-proto lint format types test test-fast test-matrix test-ydb \
 	soak soak-cluster soak-scalable soak-faults coverage mutants check wheels bench bench-tubemq \
-	bench-peer bench-rivals docs generate-docs changelog demo demo-tubemq broker clean
+	bench-peer bench-rivals bench-pinned docs generate-docs changelog demo demo-tubemq broker clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' \
@@ -167,6 +167,9 @@ bench-peer: $(STAMP) ## Measure beside the Scala connector: PEER_JAR=its jar
 
 bench-rivals: $(STAMP) ## Other readers of Pulsar, and Spark's of Kafka, beside ours
 	$(BIN)/python -m tests.bench.rivals $(ARGS)
+
+bench-pinned: $(STAMP) ## What a row costs them and us, brokers on a core of their own
+	$(BIN)/python -m tests.bench.rivals.pinned $(ARGS)
 
 # The site needs nothing of development, and no compiled kernel.
 $(DOCS_STAMP): pyproject.toml constraints.txt

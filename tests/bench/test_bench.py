@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import subprocess
 import sys
@@ -38,6 +39,8 @@ from tests.bench.report import (
     Case,
     Document,
 )
+from tests.bench.rivals.costs import Cost, table, us_of_a_row
+from tests.bench.rivals.programs import CpuTimes, Program, on_core
 from tests.bench.simulated import TOPIC, simulated
 
 if TYPE_CHECKING:
@@ -269,3 +272,50 @@ def test_nothing_measured_is_nothing_saved(tmp_path: Path) -> None:
     assert (tmp_path / "bench.json").read_text() == "as it was"
     save({}, [READ], tmp_path)
     assert Document.read(tmp_path / "bench.json").cases == [READ]
+
+
+def test_cost_of_a_row() -> None:
+    """What both jobs take to start is left out."""
+    few, many = CpuTimes(jvm_s=3.0, python_s=2.0), CpuTimes(jvm_s=6.0, python_s=3.0)
+    assert us_of_a_row(few, many, 1_000_000) == (3.0, 1.0)
+
+
+def test_table_of_costs() -> None:
+    """Medians of the repeats; a part that takes nothing, and a failure, are words."""
+    costs = [
+        Cost("100 B", "ours", [(1.0, 0.5), (3.0, 0.2), (2.0, 0.1)], [(1.0, 0.25)]),
+        Cost("100 B", "Java", [(0.5, 0.0)], failure="no such jar"),
+    ]
+    lines = [line.strip("| ").split("|") for line in table(costs).splitlines()[2:]]
+    assert [[cell.strip() for cell in line] for line in lines] == [
+        ["100 B", "ours", "2.10", "2.00", "0.20", "1.25", "1.00", "0.25"],
+        ["100 B", "Java", "0.50", "0.50", "", "", "", "no such jar"],
+    ]
+
+
+def test_processes_on_a_core() -> None:
+    """Children of the block have that core alone; afterwards all are free again."""
+    cores = os.sched_getaffinity(0)
+    show = "import os; print(*os.sched_getaffinity(0))"
+    with on_core(max(cores)):
+        shown = subprocess.check_output([sys.executable, "-c", show], text=True)
+    assert shown.split() == [str(max(cores))]
+    assert os.sched_getaffinity(0) == cores
+
+
+def test_processor_time_of_a_program() -> None:
+    """What a child took that has ended is counted, as Python's."""
+    with Program([sys.executable, "-c", _BUSY_CHILD], "test") as program:
+        program.ask("work")
+        times = program.cpu_times
+    assert times.jvm_s == 0.0
+    assert times.python_s > 0.2
+
+
+_BUSY_CHILD = """
+import subprocess, sys
+busy = "import time\\nwhile time.process_time() < 0.3: pass"
+for line in sys.stdin:
+    subprocess.run([sys.executable, "-c", busy], check=True)
+    print("reply 0", flush=True)
+"""

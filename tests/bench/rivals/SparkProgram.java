@@ -17,7 +17,7 @@ import org.apache.spark.sql.streaming.StreamingQuery;
 
 /**
  * Drives a connector in Java or Scala on its own Spark. Arguments: a folder for Spark's
- * files, the format, "pulsar" or "kafka", and options of all reads as name=value. Each line
+ * files, the format, "pulsar" or "kafka", and options of all jobs as name=value. Each line
  * that comes in is a command and its arguments with tabs between; each reply is "reply "
  * and a number: of seconds, or of rows for "count", or of restarts for "stop".
  */
@@ -167,7 +167,9 @@ public final class SparkProgram {
     }
 
     private Map<String, String> writing(String[] words) {
-        return named(words, "topic");
+        Map<String, String> options = new HashMap<>(further);
+        options.putAll(named(words, "topic"));
+        return options;
     }
 
     private Map<String, String> named(String[] words, String kafkaTopic) {

@@ -42,7 +42,7 @@ from tests.support.official import QUIET
 
 _NAMESPACE = "public/rivals"
 _SIZE_BYTES = 100
-_PARTITIONS = 2
+PARTITIONS = 2
 _PER_S = 500
 
 #: Longest wait for the first row of a stream, and for those that are still missing.
@@ -70,7 +70,7 @@ class Broker(Protocol):
 
     @property
     def spark_options(self) -> Mapping[str, str]:
-        """Options of reads by Spark beside the address and the topic."""
+        """Options of Spark's jobs besides the address and the topic."""
 
     def create(self, topic: str) -> str:
         """Create a topic; return the name by which readers know it."""
@@ -98,7 +98,7 @@ class Pulsar:
     def create(self, topic: str) -> str:
         """Create a partitioned topic that keeps its rows; return its name."""
         full_name = f"persistent://{_NAMESPACE}/{topic}"
-        self._admin.create_partitioned(full_name, _PARTITIONS)
+        self._admin.create_partitioned(full_name, PARTITIONS)
         return full_name
 
     def send(self, topic: str, first: int, rows: int) -> None:
@@ -150,7 +150,7 @@ class Kafka:
 
     def create(self, topic: str) -> str:
         """Create a topic; return its name."""
-        self._program.ask("create", self.url, topic, _PARTITIONS)
+        self._program.ask("create", self.url, topic, PARTITIONS)
         return topic
 
     def send(self, topic: str, first: int, rows: int) -> None:
@@ -236,7 +236,7 @@ def rivals() -> list[Rival]:
             f"official Java client {_JAVA_CLIENT}",
             "pulsar",
             _java(
-                "ReaderProgram.java",
+                "ClientProgram.java",
                 [f"org.apache.pulsar:pulsar-client:{_JAVA_CLIENT}"],
             ),
         ),
@@ -258,7 +258,7 @@ def _version(artifact: str) -> str:
 
 
 @contextlib.contextmanager
-def _brokers(systems: Collection[str]) -> Iterator[dict[str, Broker]]:
+def start_brokers(systems: Collection[str]) -> Iterator[dict[str, Broker]]:
     """Start a broker of each system."""
     brokers: dict[str, Broker] = {}
     with contextlib.ExitStack() as stack:
@@ -323,9 +323,7 @@ class _Comparison:
         for system, rival in rivals.items():
             broker, program = self._brokers[system], self._programs[rival]
             self._topics[system] = broker.create("rivals")
-            program.ask(
-                "rows", self._rows, _PARTITIONS, row_expressions(_SIZE_BYTES)[0]
-            )
+            program.ask("rows", self._rows, PARTITIONS, row_expressions(_SIZE_BYTES)[0])
             program.ask("write", broker.url, self._topics[system])
 
     def check(self, rival: Rival) -> None:
@@ -406,7 +404,7 @@ def run(
 ) -> list[Result]:
     """Measure all; a rival that fails says why in its result."""
     with contextlib.ExitStack() as stack:
-        brokers = stack.enter_context(_brokers({rival.system for rival in rivals}))
+        brokers = stack.enter_context(start_brokers({rival.system for rival in rivals}))
         comparison = _Comparison(brokers, rivals, rows)
         comparison.each(partial(comparison.start, stack))
         comparison.fill()

@@ -15,6 +15,9 @@ from tests.support.jvm import Jvm
 
 BROKER = "org.apache.kafka:kafka_2.13:3.9.1"
 
+#: Longest wait for a start, as of a Pulsar broker.
+_PATIENCE_S = 300.0
+
 _PROPERTIES = """
 process.roles=broker,controller
 node.id=1
@@ -52,7 +55,7 @@ class KafkaBroker:
         formatter = Jvm(_made(folder / "format"), class_path, 256)
         words = ["format", "-t", _cluster_id(), "-c", str(self._settings)]
         formatter.start(["kafka.tools.StorageTool", *words])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + _PATIENCE_S
         while formatter.is_running:
             assert time.monotonic() < deadline, "Kafka's storage is not formatted"
             time.sleep(0.1)
@@ -71,10 +74,10 @@ class KafkaBroker:
         """Start it, and wait until its port is open.
 
         Raises:
-            BrokerStartError: It ended, or is not there after a minute.
+            BrokerStartError: It ended, or is not there in time.
         """
         self._jvm.start(["kafka.Kafka", str(self._settings)])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline and self._jvm.is_running:
             try:
                 socket.create_connection(("127.0.0.1", self._port), 1).close()

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This package on its Spark, as a program of ``programs``."""
+"""This package on its Spark, as a program of ``programs``.
+
+Beside what others do, "ready" reads RecordBatches that are made already, and "drop"
+drops the rows instead of writing them: what Spark alone takes to hand rows over.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,15 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pulsar_spark import PulsarDataSource
 from tests.bench.bench_sink import save
+from tests.bench.bench_spark import ready, to_noop
+from tests.bench.cluster import Topic
+from tests.bench.egress import DropBatches
+from tests.bench.ingest import ReadyBatches
 from tests.support.session import start_spark
 
 if TYPE_CHECKING:
@@ -21,8 +30,10 @@ if TYPE_CHECKING:
 def main() -> None:
     """Obey the commands of standard input until it ends."""
     with tempfile.TemporaryDirectory(prefix="pulsar-spark-bench-") as folder:
-        spark = start_spark(folder, is_short_lived=False)
-        spark.dataSource.register(PulsarDataSource)
+        settings = {"spark.driver.memory": "2g"}
+        spark = start_spark(folder, settings, is_short_lived=False)
+        for source in (PulsarDataSource, ReadyBatches, DropBatches):
+            spark.dataSource.register(source)
         frame: DataFrame | None = None
         stream: _Stream | None = None
         for line in sys.stdin:
@@ -38,12 +49,20 @@ def main() -> None:
             elif name == "write":
                 assert frame is not None
                 save(frame, "pulsar", options)
+            elif name == "drop":
+                assert frame is not None
+                save(frame, DropBatches.name(), {})
             elif name == "count":
                 answer = spark.read.format("pulsar").options(**options).load().count()
             elif name == "read":
+                options |= dict(word.split("=", 1) for word in words[3:])
                 rows = spark.read.format("pulsar").options(**options).load()
                 rows = rows.selectExpr(*words[2].split(","))
                 rows.write.format("noop").mode("overwrite").save()
+            elif name == "ready":
+                count, partitions, size_bytes = map(int, words[1:])
+                topic = Topic("", partitions, count, size_bytes)
+                to_noop(partial(ready, spark, topic, words[0]))
             elif name == "stream":
                 stream = _Stream(spark, folder, *words)
             else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of their own process that read a topic when they are told to.
+"""Programs of their own process that read or write a topic when they are told to.
 
 A command is a line of words with tabs between; the reply is a line ``reply <number>``.
 """
@@ -13,8 +13,9 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pulsar_spark.testing.jars import resolve_classpath
 from pulsar_spark.testing.processes import ADD_OPENS, java
@@ -77,6 +78,34 @@ _DEPENDENCY = """    <dependency>
       <artifactId>{}</artifactId>
       <version>{}</version>
     </dependency>"""
+
+
+class CpuTimes(NamedTuple):
+    """Seconds of the processor's time.
+
+    Attributes:
+        jvm_s: Of JVMs.
+        python_s: Of all others.
+    """
+
+    jvm_s: float
+    python_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Both together."""
+        return self.jvm_s + self.python_s
+
+
+@contextlib.contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """Give processes that start in the block one core, and their children, too."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 class Program:
@@ -151,18 +180,30 @@ class Program:
     @property
     def cpu_s(self) -> float:
         """Seconds of processor time of the process and all that it started."""
-        return sum(map(self._cpu_s_of, Path("/proc").glob("[0-9]*/stat")))
+        return self.cpu_times.total_s
 
-    def _cpu_s_of(self, file: Path) -> float:
-        """Return the seconds of one process; 0 if it belongs to another session."""
-        try:
-            fields = file.read_text().rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            return 0.0
-        if int(fields[3]) != self._process.pid:
-            return 0.0
-        # utime, stime, and both of children that ended and were waited for
-        return sum(map(int, fields[11:15])) / _TICKS_PER_S
+    @property
+    def cpu_times(self) -> CpuTimes:
+        """Processor time of the process and its descendants, JVMs apart.
+
+        Children of a JVM that have ended were Python's: no JVM here starts another JVM.
+        """
+        jvm_s = other_s = 0.0
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # a process that has just ended
+                name, _, values = file.read_text().rpartition(")")
+                fields = values.split()
+                if int(fields[3]) != self._process.pid:  # of another session
+                    continue
+                # utime, stime, and both of children that ended and were waited for
+                own_s, children_s = (
+                    sum(map(int, fields[first : first + 2])) / _TICKS_PER_S
+                    for first in (11, 13)
+                )
+                is_jvm = name.endswith("(java")
+                jvm_s += own_s if is_jvm else 0.0
+                other_s += children_s + (0.0 if is_jvm else own_s)
+        return CpuTimes(jvm_s, other_s)
 
 
 def class_path_of(artifacts: Sequence[str]) -> str:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The official Python client, as a program of ``programs``.
 
-A Reader and a thread for each topic partition.
+A Reader and a thread for each topic partition; one producer for all of them. "rows" is
+given the size of the values to write instead of expressions.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -16,11 +18,15 @@ import pulsar
 
 from tests.support.official import QUIET
 
+#: How many values are written in turns.
+_VALUES = 1000
+
 
 def main() -> None:
     """Obey the commands of standard input until it ends."""
     stop = threading.Event()
     lock = threading.Lock()
+    given: tuple[int, int] | None = None
     with ThreadPoolExecutor(64) as threads:
         for line in sys.stdin:
             name, *words = line.rstrip("\n").split("\t")
@@ -32,6 +38,12 @@ def main() -> None:
                 rows = sum(threads.map(partial(_count, client), partitions))
                 answer = rows if name == "count" else None
                 client.close()
+            elif name == "rows":
+                given = int(words[0]), int(words[2])
+                answer = given[0]
+            elif name == "write":
+                assert given is not None
+                _write(words[0], words[1], *given)
             elif name == "stream":
                 url, topic, file = words
                 client = pulsar.Client(url, logger=QUIET)
@@ -54,6 +66,30 @@ def _count(client: pulsar.Client, topic: str) -> int:
         rows += len(reader.read_next().data()) > 0
     reader.close()
     return rows
+
+
+def _write(url: str, topic: str, rows: int, size_bytes: int) -> None:
+    """Send so many values, and wait until all are stored."""
+    values = [os.urandom(size_bytes) for _ in range(_VALUES)]
+    failures = []
+
+    def on_receipt(result: pulsar.Result, _: pulsar.MessageId) -> None:
+        if result != pulsar.Result.Ok:
+            failures.append(result)
+
+    client = pulsar.Client(url, logger=QUIET)
+    producer = client.create_producer(
+        topic,
+        batching_enabled=True,
+        block_if_queue_full=True,
+        message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution,
+    )
+    for number in range(rows):
+        producer.send_async(values[number % _VALUES], on_receipt)
+    producer.flush()
+    client.close()
+    if failures:
+        raise RuntimeError(f"{len(failures)} of {rows} rows failed: {failures[0]}")
 
 
 def _stream(

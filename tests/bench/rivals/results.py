@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.bench.report import aligned
+from tests.bench.rivals.costs import Cost
 
 _HEADERS = (
     "reader",
@@ -87,7 +88,9 @@ def table(results: Sequence[Result]) -> str:
     return aligned(_HEADERS, [result.cells() for result in results], {"reader"})
 
 
-def save(machine: Mapping[str, str], results: Sequence[Result], file: Path) -> None:
+def save(
+    machine: Mapping[str, str], results: Sequence[Result | Cost], file: Path
+) -> None:
     """Save a run, every repeat of it; the folder is made where it is missing."""
     run = {"machine": dict(machine), "results": [asdict(result) for result in results]}
     file.parent.mkdir(parents=True, exist_ok=True)

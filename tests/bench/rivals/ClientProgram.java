@@ -7,25 +7,31 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Random;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
+import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.Reader;
 
 /**
- * Reads by the official Java client, a Reader and a thread for each topic partition. The
- * commands "count", "read", "stream" and "stop" are those of SparkProgram; "stop" always
- * replies 0.
+ * Reads by the official Java client, a Reader and a thread for each topic partition, and
+ * writes by one Producer. The commands are those of SparkProgram, but for "rows", which is
+ * given the size of the values instead of expressions; "stop" always replies 0.
  */
-public final class ReaderProgram {
+public final class ClientProgram {
+    /** How many values are written in turns. */
+    private static final int VALUES = 1000;
+
     private static final ExecutorService THREADS = Executors.newCachedThreadPool();
     private static volatile boolean isStopping;
 
-    private ReaderProgram() {}
+    private ClientProgram() {}
 
     public static void main(String[] args) {
         try {
@@ -39,6 +45,8 @@ public final class ReaderProgram {
 
     private static void run(String[] args) throws Exception {
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
+        long rows = 0;
+        int size = 0;
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             String[] words = line.split("\t");
             long began = System.nanoTime();
@@ -49,6 +57,14 @@ public final class ReaderProgram {
                     break;
                 case "count":
                     answer = count(words[1], words[2]);
+                    break;
+                case "rows":
+                    rows = Long.parseLong(words[1]);
+                    size = Integer.parseInt(words[3]);
+                    answer = rows;
+                    break;
+                case "write":
+                    write(words[1], words[2], rows, size);
                     break;
                 case "stream":
                     stream(words[1], words[2], Path.of(words[3]));
@@ -86,6 +102,30 @@ public final class ReaderProgram {
                 rows += count.get();
             }
             return rows;
+        }
+    }
+
+    private static void write(String url, String topic, long rows, int size)
+            throws Exception {
+        byte[][] values = new byte[VALUES][size];
+        Random random = new Random(1);
+        for (byte[] value : values) {
+            random.nextBytes(value);
+        }
+        AtomicReference<Throwable> failure = new AtomicReference<>();
+        try (PulsarClient client = PulsarClient.builder().serviceUrl(url).build();
+                Producer<byte[]> producer = client.newProducer()
+                        .topic(topic).blockIfQueueFull(true).create()) {
+            for (long row = 0; row < rows; row++) {
+                producer.sendAsync(values[(int) (row % VALUES)]).exceptionally(error -> {
+                    failure.set(error);
+                    return null;
+                });
+            }
+            producer.flush();
+        }
+        if (failure.get() != null) {
+            throw new IllegalStateException(failure.get());
         }
     }
 
