@@ -69,6 +69,7 @@ def batch(
     numbers = [ids[0]] * (len(members) - 1) + [ids[1]]
     frames: list[SendFrame] = []
     packer.add(rows, numbers, 0, len(members), frames, 1)
+    packer.finish(frames)
     return frames[0] if frames else None
 
 
