@@ -60,8 +60,8 @@ _Rows = list[tuple[str, str, str, Measure]]
 
 def _total(measures: list[Measure]) -> Measure:
     def added(values: list[int | None]) -> int | None:
-        known = [value for value in values if value is not None]
-        return sum(known) if len(known) == len(values) else None
+        numbers = [value for value in values if value is not None]
+        return sum(numbers) if len(numbers) == len(values) else None
 
     oldest = [m.oldest_ms for m in measures if m.oldest_ms is not None]
     newest = [m.newest_ms for m in measures if m.newest_ms is not None]

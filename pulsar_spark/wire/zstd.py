@@ -90,9 +90,9 @@ def contexts() -> Contexts | None:
         import zstandard
     except ImportError:
         return None
-    found = Contexts(zstandard)
+    reused = Contexts(zstandard)
     try:
-        found.decompress(zstandard.ZstdCompressor().compress(b"a"), 1)
+        reused.decompress(zstandard.ZstdCompressor().compress(b"a"), 1)
     except TypeError:  # an old release, which does not know allow_extra_data
         return None
-    return found
+    return reused

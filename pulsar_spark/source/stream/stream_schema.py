@@ -190,14 +190,14 @@ class StreamSchema:
 
         The first pin is that of all topics which have no own pin.
         """
-        others = {each.topic: each for each in pin.others if each.topic in now}
+        own_pins = {each.topic: each for each in pin.others if each.topic in now}
         if pin.topic in now:
-            return {pin.topic: pin, **others}
-        same = dict.fromkeys(sorted(now.keys() - others.keys()), pin)
+            return {pin.topic: pin, **own_pins}
+        same = dict.fromkeys(sorted(now.keys() - own_pins.keys()), pin)
         heir = min(self._pinned(same), default="")
         if heir:
-            return {heir: replace(pin, topic=heir), **others}
-        return others or {pin.topic: pin}
+            return {heir: replace(pin, topic=heir), **own_pins}
+        return own_pins or {pin.topic: pin}
 
     def _pinned(self, pins: Mapping[str, SchemaPin]) -> dict[str, SchemaInfo]:
         """Return the schemas that the registry still has, by topic."""

@@ -150,7 +150,11 @@ class StreamTopics:
         self.segments.protect(self._subscription.registrations)
         read = begins
         if any(map(self.segments.is_over, self.segments.drained)):
-            read = {n: at for n, at in begins.items() if not self.segments.is_over(n)}
+            read = {
+                name: begin
+                for name, begin in begins.items()
+                if not self.segments.is_over(name)
+            }
         try:
             cursors = consumers.visit(read, read.keys() - self._ends.keys())
             yield self._statuses(begins, cursors)
