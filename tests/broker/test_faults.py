@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
-ROWS = 200_000
+ROWS = 400_000
 ROWS_EACH = ROWS // PARTITIONS
 ROWS_A_BATCH = 250
 PADDING = b"." * 92  # with the number, values of 100 bytes
 
-#: Over 5 MB in each partition: a read of all takes four seconds or so at this pace.
+#: About 11 MB in each partition: a read of all takes seven seconds or so at this pace.
 BYTES_PER_S = 6_000_000
 #: Bounds a failure; says nothing about how long a read should take.
 PATIENCE_S = 240.0
@@ -65,7 +65,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def rows(admin: Admin, service_url: str) -> Iterator[str]:
-    """A partitioned topic of 200,000 rows, numbered in each partition from 0."""
+    """A partitioned topic of 400,000 rows, numbered in each partition from 0."""
     namespace = f"public/faults-{uuid.uuid4().hex[:8]}"
     admin.create_namespace(namespace, keep=True)
     topic = f"persistent://{namespace}/rows"
@@ -205,7 +205,7 @@ class TestInProcess:
         self, rows: str, link: LinkProxy, admin: Admin
     ) -> None:
         """Every row once, in order; each reader came back several times."""
-        link.slow(BYTES_PER_S // 4)
+        link.slow(BYTES_PER_S // 2)
         with Reading(link.url, rows, {}) as reading:
 
             def several() -> bool:
