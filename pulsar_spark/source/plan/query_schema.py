@@ -501,7 +501,11 @@ def _check_ambiguity(topic: str, info: SchemaInfo) -> None:
 
 
 def adds_only(old: pa.Schema | None, new: pa.Schema | None) -> bool:
-    """Return whether columns only gained some, at any depth, and kept their order."""
+    """Return whether columns only gained some, at any depth.
+
+    Another order is no gain, but may come with further columns: Spark refuses state of
+    fewer columns, and takes state of as many in another order for what it is not.
+    """
     if old is None or new is None:
         return False
     return _extends(pa.struct(list(old)), pa.struct(list(new)))
@@ -512,7 +516,9 @@ def _extends(old: pa.DataType, new: pa.DataType) -> bool:
         return bool(old == new)
     if pa.types.is_struct(old):
         fields = {field.name: field.type for field in new}
-        return not is_reordered([field.name for field in old], fields) and all(
+        has_more = new.num_fields > old.num_fields
+        names = [field.name for field in old]
+        return (has_more or not is_reordered(names, fields)) and all(
             field.name in fields and _extends(field.type, fields[field.name])
             for field in old
         )

@@ -219,10 +219,11 @@ class TestEvolution:
         [
             ([ID], [ID, MAIL]),
             ([ID], [MAIL, ID]),
+            ([ID, MAIL], [MAIL, ID, NAME]),
             ([ID, ADDRESS], [ID, WIDER_ADDRESS]),
             ([LIST], [WIDER_LIST]),
         ],
-        ids=["behind", "before", "in a struct", "in a list"],
+        ids=["behind", "before", "in another order", "in a struct", "in a list"],
     )
     def test_what_is_added(
         self,
@@ -256,7 +257,7 @@ class TestEvolution:
             ([ID], [{"name": "id", "type": "string"}]),
             ([ID, WIDER_ADDRESS], [ID, ADDRESS, MAIL]),
             ([WIDER_LIST], [LIST, ID]),
-            ([ID, MAIL], [MAIL, ID, NAME]),
+            ([ID, MAIL], [MAIL, ID]),
             ([WIDER_ADDRESS], [TURNED_ADDRESS]),
         ],
         ids=[
