@@ -12,6 +12,7 @@ import itertools
 import json
 import logging
 import threading
+import time
 import uuid
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +89,7 @@ class Query:
         self.rows: Rows = defaultdict(list)
         self.ends: list[str] = []
         self._reader: StreamReader | None = None
+        self._rests_until = 0.0
 
     @property
     def subscription(self) -> str:
@@ -117,8 +119,13 @@ class Query:
         """One micro-batch, unless there is nothing new; whether there was."""
         reader = self.start()
         start = json.loads(self.ends[-1]) if self.ends else reader.initialOffset()
+        # After a slow plan that found nothing the source rests, and Spark asks again.
+        time.sleep(max(0.0, self._rests_until - time.monotonic()))
+        asked = time.monotonic()
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         if end == start:
+            now = time.monotonic()
+            self._rests_until = now + min(4 * (now - asked), 1.0)
             return False
         if self.ends:
             reader.commit(start)
