@@ -125,7 +125,8 @@ class Query:
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         if end == start:
             now = time.monotonic()
-            self._rests_until = now + min(4 * (now - asked), 1.0)
+            if now - asked > 0.05:  # see `idle_rest`
+                self._rests_until = now + min(4 * (now - asked), 1.0)
             return False
         if self.ends:
             reader.commit(start)
