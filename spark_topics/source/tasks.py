@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 class Tasks(Sequence[V], Generic[K, V]):
-    """A sequence that makes its items of those of another sequence.
+    """A sequence that makes each item when the item is asked for.
 
     Args:
         make: Makes an item. Each call with equal items gives an equal result.

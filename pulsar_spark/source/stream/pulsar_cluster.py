@@ -14,6 +14,7 @@ A micro-batch comes by these, in this order::
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from pulsar_spark.client.pool import ConnectionPool
@@ -90,8 +91,8 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
         statuses: Mapping[str, PartitionStatus[LastRead]],
     ) -> bool:
         topics = self._cluster.topics
-        topics.check_ends((*start.last_read, *start.kept, *statuses))
-        topics.segments.check_unseen((*start.last_read, *start.kept))
+        topics.check_ends(chain(start.last_read, start.kept, statuses))
+        topics.segments.check_unseen(chain(start.last_read, start.kept))
         topics.drain(last_read, statuses)
         # Also a segment that the broker has deleted: after a restart nothing would tell
         # that the query had read all of it.

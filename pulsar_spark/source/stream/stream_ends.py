@@ -10,7 +10,7 @@ first one that was published later; until there is such an entry, there is no en
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from pulsar_spark.client.positions import PositionLookup
@@ -51,7 +51,7 @@ class StreamEnds:
 
     def check(
         self,
-        read: Collection[str],
+        read: Iterable[str],
         is_wanted: Callable[[str], bool],
         is_over: Callable[[str], bool],
     ) -> None:
@@ -77,14 +77,16 @@ class StreamEnds:
         if not named:
             return
         # An end may be that of a whole topic, by its name from before a migration, too.
-        names = {*read, *(TopicName.parse(name).common_name for name in read)}
+        partitions = sorted({*read})
+        names = {*partitions}
+        names.update(TopicName.parse(name).common_name for name in partitions)
         for name, option in named.items():
             topic = TopicName.parse(name)
             whole = topic.common_name if topic.partition_index is None else name
             if name in names or whole in names or is_over(name):
                 continue
             if not is_wanted(name):
-                raise unknown_topic(option, name, sorted({*read}))
+                raise unknown_topic(option, name, partitions)
             logger.warning(
                 "`%s` names %s, which does not exist now: correct the name if it is "
                 "not that of a deleted topic.",

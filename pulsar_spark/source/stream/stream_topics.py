@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
@@ -115,7 +115,7 @@ class StreamTopics:
         topic = TopicName.parse(name)
         return topic in self._options.topics or topic.common_name in self._whole_topics
 
-    def check_ends(self, read: Collection[str]) -> None:
+    def check_ends(self, read: Iterable[str]) -> None:
         """Refuse ends of topics that the query does not read.
 
         Args:
