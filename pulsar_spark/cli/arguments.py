@@ -41,6 +41,8 @@ exit codes:
   0 done, or nothing to do; 1 something is wrong, or was refused; 2 wrong usage
 """
 
+_HIDDEN = "hidden, for it may be secret; options are given as -o topic=NAME"
+
 
 class Parser(argparse.ArgumentParser):
     """Says how a command is used, and shows no value that was given with ``=``."""
@@ -73,6 +75,8 @@ class Parser(argparse.ArgumentParser):
         if too_many:
             shown = [word if word.startswith("--") else "..." for word in words.split()]
             message = f"{before}{too_many}{' '.join(shown)}"
+            if "..." in shown:
+                message += f" ({_HIDDEN})"
         for text in sorted(self._given, key=len, reverse=True):
             position = min((text.index(c) for c in "=:" if c in text), default=-1)
             if position >= 0:

@@ -47,6 +47,7 @@ def test_words_that_a_space_has_cut_off(run: Run) -> None:
     assert code == 2
     assert "--what" in printed
     assert "very-secret" not in printed
+    assert "-o topic=NAME" in printed
 
 
 def test_as_a_module() -> None:
