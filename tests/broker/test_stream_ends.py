@@ -13,9 +13,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from pulsar_spark import end_offsets
-from tests.broker.test_stream_faults import Query
 from tests.broker.test_stream_faults import restless as restless
 from tests.support import official
+from tests.support.driven_query import Query
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
