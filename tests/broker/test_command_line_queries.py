@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import pulsar
 import pytest
 
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
-from tests.support import official
+from tests.support import driven_query, official
 from tests.support.commands import Run
 from tests.support.commands import run as run
 from tests.support.streaming import Job, Query, durable_backlogs, publish_numbers
@@ -37,12 +38,51 @@ def parts(admin: Admin, topic: str) -> str:
 @pytest.fixture
 def query(service_url: str, parts: str, tmp_path: Path) -> Query:
     """A query of it, from its first row on, which has not run yet."""
+    return query_of(service_url, parts, tmp_path / "query")
+
+
+def query_of(service_url: str, topic: str, folder: Path) -> Query:
+    """A query of a topic, from its first row on."""
     options = {
         "service.url": service_url,
-        "topic": parts,
+        "topic": topic,
         "startingOffsets": "earliest",
     }
-    return Query(tmp_path / "query", options, available_now=True)
+    return Query(folder, options, available_now=True)
+
+
+@dataclass(frozen=True)
+class Paused:
+    """A query that has run once, and what it left unread: tests change neither.
+
+    Attributes:
+        query: It has read ten rows of each of two partitions.
+        topic: Full name.
+        since_ms: A time after them, and before five more rows of the first partition.
+    """
+
+    query: Query
+    topic: str
+    since_ms: float
+
+
+@pytest.fixture(scope="module")
+def paused(
+    spark: SparkSession,
+    service_url: str,
+    admin: Admin,
+    _shared_namespace: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Paused:
+    """A checkpoint that several tests look at."""
+    topic = f"persistent://{_shared_namespace}/paused-{uuid.uuid4().hex[:8]}"
+    admin.create_partitioned(topic, 2)
+    publish_numbers(service_url, topic, [0, 1], range(10))
+    query = query_of(service_url, topic, tmp_path_factory.mktemp("paused"))
+    query.run(spark)
+    since_ms = time.time() * 1000
+    publish_numbers(service_url, topic, [0], range(10, 15))
+    return Paused(query, topic, since_ms)
 
 
 def logged(query: Query) -> dict[str, str]:
@@ -76,19 +116,14 @@ class TestCheckpoint:
 
     def test_shows_what_is_unread(
         self,
-        spark: SparkSession,
         broker: EmbeddedBroker | ExternalBroker,
         admin: Admin,
         service_url: str,
-        query: Query,
-        parts: str,
+        paused: Paused,
         run: Run,
     ) -> None:
         """Entries, bytes and the age of the oldest row; nothing is left behind."""
-        publish_numbers(service_url, parts, [0, 1], range(10))
-        query.run(spark)
-        began_ms = time.time() * 1000
-        publish_numbers(service_url, parts, [0], range(10, 15))
+        query, parts = paused.query, paused.topic
         before = admin.subscriptions(f"{parts}-partition-0")
         command = (
             *("checkpoint", query.checkpoint, "-o", f"service.url={service_url}"),
@@ -104,7 +139,7 @@ class TestCheckpoint:
         assert first["topicPartition"] == f"{parts}-partition-0"
         assert first["backlogEntries"] == 5
         assert first["backlogBytes"] > 0
-        assert first["oldestUnreadMs"] >= began_ms - 1000  # a client's clock
+        assert first["oldestUnreadMs"] >= paused.since_ms - 1000  # a client's clock
         assert second["backlogEntries"] == 0
         assert second["backlogBytes"] == 0
         assert second["oldestUnreadMs"] is None
@@ -357,26 +392,21 @@ class TestCheckpoint:
         assert counts == {"0": 4, "1": 4, "2": 4}
 
     def test_refuses_while_the_query_runs(
-        self,
-        spark: SparkSession,
-        service_url: str,
-        query: Query,
-        parts: str,
-        run: Run,
+        self, service_url: str, paused: Paused, tmp_path: Path, run: Run
     ) -> None:
         """Its subscription has a consumer then; afterwards it can be set."""
-        publish_numbers(service_url, parts, [0, 1], range(3))
-        running = replace(query, available_now=False).start(spark)
+        query = replace(paused.query, folder=tmp_path)
+        shutil.copytree(paused.query.checkpoint, query.checkpoint)
         command = ("checkpoint", query.checkpoint, "-o", f"service.url={service_url}")
-        try:
-            await_true(lambda: 0 in query.committed, "the first micro-batch")
-            before = logged(query)
+        before = logged(query)
+        with driven_query.Query(service_url, topic=paused.topic) as running:
+            end = query.offset(query.planned[-1]).to_json()
+            running.ends = [json.dumps(end)]
+            assert running.trigger()
             code, printed = run(*command, "--set-position", "earliest", "--yes")
             assert code == 1
             assert "the query runs" in printed
             assert logged(query) == before
-        finally:
-            running.stop()
         assert run(*command, "--set-position", "earliest", "--yes")[0] == 0
 
 
@@ -385,17 +415,14 @@ class TestSubscriptions:
 
     def test_deletes_what_nobody_needs(
         self,
-        spark: SparkSession,
         broker: EmbeddedBroker | ExternalBroker,
         admin: Admin,
         service_url: str,
-        query: Query,
-        parts: str,
+        paused: Paused,
         run: Run,
     ) -> None:
         """Kept: connected ones, a checkpoint's, logs, and those of other programs."""
-        publish_numbers(service_url, parts, [0, 1], range(3))
-        query.run(spark)
+        query, parts = paused.query, paused.topic
         own = query.offset(query.planned[-1]).subscription
         first = f"{parts}-partition-0"
         left, held, batch = (f"spark-pulsar-{uuid.uuid4()}" for _ in range(3))
@@ -429,12 +456,13 @@ class TestSubscriptions:
             "spark-pulsar-commits": "kept: commit log",
         }
         assert rows[scala]["kind"] == "Scala stream"
-        assert rows[scala]["backlogEntries"] == 3
+        assert rows[scala]["backlogEntries"] == 15
         assert rows[batch]["kind"] == "Scala batch"
         assert query.checkpoint.name in rows[own]["owner"]
-        assert admin.subscriptions(first) == sorted(
-            [own, held, "spark-pulsar-commits", "theirs"]
-        )
+        left_over = [held, "spark-pulsar-commits", "theirs"]
+        assert admin.subscriptions(first) == sorted([own, *left_over])
+        for name in left_over:
+            admin.delete_subscription(first, name)
 
 
 @pytest.mark.matrix

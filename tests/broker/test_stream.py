@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stream promises while nothing fails, through Spark on a real broker.
+"""What a stream promises while nothing fails, on a real broker.
 
 Rows carry counters, one sequence for each topic partition: so that every row is there
-once, and in order, is one comparison.
+once, and in order, is one comparison. What takes Spark goes through it, by ``Stream``;
+elsewhere ``Query`` does what Spark does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
-import uuid
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,12 @@ from pulsar_spark import (
     decode_message_id,
     encode_message_id,
 )
-from pulsar_spark.errors import PulsarSparkError, TopicNotFoundError
+from pulsar_spark.errors import DataLossError, PulsarSparkError, TopicNotFoundError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.spark.lag import StreamLag, lag_of
 from pulsar_spark.testing.admin import AdminError
 from tests.support import official
+from tests.support.driven_query import Query
 from tests.support.entries import batch, member
 from tests.support.raw_publisher import RawPublisher
 from tests.support.streaming import durable_backlogs
@@ -220,12 +222,14 @@ def stream(
 
 
 @pytest.fixture
-def many_progresses(spark: SparkSession) -> Iterator[None]:
-    """Queries report on triggers without rows, too."""
-    name = "spark.sql.streaming.noDataProgressEventInterval"
-    spark.conf.set(name, "0")
-    yield
-    spark.conf.unset(name)
+def driven(service_url: str) -> Iterator[Callable[..., Query]]:
+    """Makes streams by their options, without Spark; all are stopped at the end."""
+    with contextlib.ExitStack() as made:
+
+        def make(**options: str | None) -> Query:
+            return made.enter_context(Query(service_url, **options))
+
+        yield make
 
 
 def partitions_of(topic: str, count: int) -> list[str]:
@@ -326,7 +330,7 @@ def publish_batches_of_any_size(
 
 
 def test_limits(
-    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+    driven: Callable[..., Query], admin: Admin, service_url: str, topic: str
 ) -> None:
     """Micro-batches come close to the limit of a source, whatever entries look like.
 
@@ -341,23 +345,19 @@ def test_limits(
         numbers = [f"{i:01000}".encode() for i in range(100)]
         official.produce(service_url, name, numbers)
     publish(service_url, entries, 0, 120, batch=40)
-    one = stream(startingOffsets="earliest")
-    sources = (
-        {"topic": rows, "maxRowsPerTrigger": "1000"},
-        {"topic": size, "maxBytesPerTrigger": "84k"},
-        {"topic": both, "maxBytesPerTrigger": "1m", "maxOffsetsPerTrigger": "100"},
-        {"topic": entries[0], "maxRowsPerTrigger": "7"},
-        {"topic": entries[1], "maxBytesPerTrigger": "7"},
-    )
-    one.run(one.union(*sources))
-    assert one.sink.numbers == (
-        numbered(partitions_of(rows, 4), 1250)
-        | numbered([*partitions_of(size, 4), *partitions_of(both, 4)], 100)
-        | numbered(entries, 120)
-    )
-    for name, count, limit in ((rows, 5, 1000), (size, 5, 80), (both, 4, 100)):
+    for name, each, count, limit, options in (
+        (rows, 1250, 5, 1000, {"maxRowsPerTrigger": "1000"}),
+        (size, 100, 5, 80, {"maxBytesPerTrigger": "84k"}),
+        (
+            *(both, 100, 4, 100),
+            {"maxBytesPerTrigger": "1m", "maxOffsetsPerTrigger": "100"},
+        ),
+    ):
         names = partitions_of(name, 4)
-        sizes = one.sink.sizes_of(*names)
+        query = driven(topic=name, **options)
+        query.run()
+        assert query.rows == numbered(names, each)
+        sizes = query.sizes
         assert count - 1 <= len(sizes) <= count + 2, (name, sizes)
         near = [0.8 * limit <= found <= 1.2 * limit for found in sizes[:-1]]
         assert all(near), (name, sizes)
@@ -365,42 +365,33 @@ def test_limits(
             lambda names=names: [*backlogs(admin, names).values()] == [[0] * 4],  # type: ignore[misc]
             f"all of {name} acknowledged",
         )
-    for name in entries:
-        assert one.sink.sizes_of(name) == [40, 40, 40], name
+    for name, limited in zip(
+        entries, ("maxRowsPerTrigger", "maxBytesPerTrigger"), strict=True
+    ):
+        query = driven(topic=name, **{limited: "7"})
+        query.run()
+        assert query.rows == numbered([name], 120)
+        assert query.sizes == [40, 40, 40], name
 
 
-@pytest.mark.usefixtures("many_progresses")
 def test_a_minimum_of_rows(
-    stream: Callable[..., Stream], service_url: str, topic: str
+    driven: Callable[..., Query], service_url: str, topic: str
 ) -> None:
     """It holds back until there are enough, or a run ends."""
-    publish(service_url, [topic], 0, 60)
-    one = stream(
-        topic=topic,
-        startingOffsets="earliest",
-        minRowsPerTrigger="100",
-        maxTriggerDelay="1h",
-    )
-    query = one.start()
-
-    def seen() -> int:
-        return sum(lag.backlog_entries for lag in lag_of(query.lastProgress))
-
-    one.await_true(lambda: seen() == 60, "a look at the first rows")
-    assert one.sink.rows == []
-    publish(service_url, [topic], 60, 90)
-    one.await_true(lambda: seen() == 90, "a look at more rows")
-    assert one.sink.rows == []
+    query = driven(topic=topic, minRowsPerTrigger="100", maxTriggerDelay="1h")
+    for first, last in ((0, 60), (60, 90)):
+        publish(service_url, [topic], first, last)
+        assert not query.trigger()
+        progress = query.start().reportLatestOffset()
+        assert progress is not None
+        assert progress["backlogEntries"] == {topic: last}
     publish(service_url, [topic], 90, 110)
-    one.await_rows(100)
-    one.stop()
-    sizes = [size for size in one.sink.sizes if size]
-    assert len(sizes) == 1
-    assert 100 <= sizes[0] <= 110  # the planner may have come between two rows
+    assert query.drain() == 1
+    query.stop()
     publish(service_url, [topic], 110, 130)
-    left = 130 - len(one.sink.rows)
-    assert one.run() == [left]
-    assert one.sink.numbers == {topic: list(range(130))}
+    query.run()
+    assert query.sizes == [110, 20]
+    assert query.rows == {topic: list(range(130))}
 
 
 # -- what is acknowledged ------------------------------------------------------------
@@ -409,10 +400,18 @@ def test_a_minimum_of_rows(
 def test_an_idle_query_owes_nothing(
     stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
 ) -> None:
-    """Soon after the last row the backlog is 0, while the query goes on."""
+    """Soon after the last row the backlog is 0, while the query goes on.
+
+    It has told Spark of a minimum of rows.
+    """
     admin.create_partitioned(topic, 2)
     names = partitions_of(topic, 2)
-    one = stream(topic=topic, startingOffsets="earliest")
+    one = stream(
+        topic=topic,
+        startingOffsets="earliest",
+        minRowsPerTrigger="200",
+        maxTriggerDelay="1h",
+    )
     query = one.start()
     for first in (0, 100):
         publish(service_url, names, first, first + 100, batch=10)
@@ -424,6 +423,7 @@ def test_an_idle_query_owes_nothing(
         )
         assert query.isActive
     assert one.sink.numbers == numbered(names, 200)
+    assert [size for size in one.sink.sizes if size] == [200, 200]
     one.stop()
     assert backlogs(admin, names) == {name: [0, 0]}
 
@@ -483,7 +483,7 @@ def test_asynchronous_progress_tracking(
 
 
 def test_subscriptions(
-    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+    driven: Callable[..., Query], admin: Admin, service_url: str, topic: str
 ) -> None:
     """Options say its name, whether there is one, and whether it stays."""
     kinds = {
@@ -497,15 +497,14 @@ def test_subscriptions(
     publish(service_url, list(topics.values()), 0, 20, batch=5)
     for kind in ("mine", "kept"):
         admin.create_subscription(topics[kind], "mine")
-    one = stream(startingOffsets="earliest")
-    sources = ({"topic": topics[kind], **kinds[kind]} for kind in kinds)
-    one.start(one.union(*sources))
-    one.await_rows(100)
+    queries = {kind: driven(topic=topics[kind], **kinds[kind]) for kind in kinds}
+    for query in queries.values():
+        query.drain()
     named, leaving = (
         only_subscription(admin, [topics[kind]]) for kind in ("named", "leaving")
     )
     assert named.startswith("orders-")
-    assert named == one.offsets["subscription"]
+    assert named == queries["named"].subscription
 
     def left() -> dict[str, dict[str, int]]:
         return {kind: durable_backlogs(admin, name) for kind, name in topics.items()}
@@ -517,28 +516,30 @@ def test_subscriptions(
         "mine": {"mine": 0},
         "kept": {"mine": 4},  # entries
     }
-    one.await_true(lambda: left() == expected, "all acknowledged")
-    one.stop()
+    await_true(lambda: left() == expected, "all acknowledged", PATIENCE_S)
+    for query in queries.values():
+        query.stop()
     await_true(lambda: left() == expected | {"leaving": {}}, "deletion", PATIENCE_S)
     for kind in ("none", "leaving"):
         await_subscriptions(admin, topics[kind])
-    assert one.sink.numbers == numbered(list(topics.values()), 20)
+    for kind, query in queries.items():
+        assert query.rows == numbered([topics[kind]], 20)
 
 
 def test_a_predefined_subscription_stays(
-    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+    driven: Callable[..., Query], admin: Admin, service_url: str, topic: str
 ) -> None:
     """Also when a later run has its name from the checkpoint, and is to delete."""
-    one = stream(topic=topic, startingOffsets="earliest")
-    for options in (
-        {"predefinedSubscription": "reports"},
-        {"deleteSubscriptionOnStop": "true"},
-    ):
-        publish(service_url, [topic], len(one.sink.rows), len(one.sink.rows) + 5)
-        one.run(one.load(**options).selectExpr(*one.columns))
-    assert one.sink.numbers == numbered([topic], 10)
+    query = driven(topic=topic, predefinedSubscription="reports")
+    publish(service_url, [topic], 0, 5)
+    query.run()
+    del query.options["predefinedSubscription"]
+    query.options["deleteSubscriptionOnStop"] = "true"
+    publish(service_url, [topic], 5, 10)
+    query.run()
+    assert query.rows == numbered([topic], 10)
     await_true(lambda: backlogs(admin, [topic]) == {"reports": [0]}, "acks", PATIENCE_S)
-    assert one.offsets["predefined"]
+    assert json.loads(query.ends[-1])["predefined"]
 
 
 def test_the_subscription_of_a_query_that_fails(
@@ -566,7 +567,7 @@ def test_the_subscription_of_a_query_that_fails(
 
 
 def test_starting_at_the_end(
-    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+    driven: Callable[..., Query], admin: Admin, service_url: str, topic: str
 ) -> None:
     """Rows before the start are not read, rows after it are, whatever says so."""
     late, empty = f"{topic}-late", f"{topic}-empty"
@@ -575,23 +576,24 @@ def test_starting_at_the_end(
     admin.create_topic(empty)
     names = [*partitions_of(topic, 2), *partitions_of(late, 2)]
     publish(service_url, names, 0, 25, batch=10)
-    one = stream()
-    rows = one.union(
-        {"topic": topic},  # by default
-        {"topic": empty, "startingOffsets": "latest"},
-        {"topic": late, "startingTime": "2100-01-01T00:00:00Z"},
-    )
-    one.start(rows)
-    one.await_idle()
+    queries = [
+        driven(topic=topic, startingOffsets=None),  # by default
+        driven(topic=empty, startingOffsets="latest"),
+        driven(topic=late, startingOffsets=None, startingTime="2100-01-01T00:00:00Z"),
+    ]
+    for query in queries:
+        assert not query.trigger()
     publish(service_url, names, 25, 40, batch=10)
     publish(service_url, [empty], 0, 5)
-    one.await_rows(65)
-    one.stop()
-    assert one.sink.numbers == numbered(names, 25, 40) | numbered([empty], 5)
+    found: dict[str, list[int]] = {}
+    for query in queries:
+        query.drain()
+        found |= query.rows
+    assert found == numbered(names, 25, 40) | numbered([empty], 5)
 
 
 def test_starting_in_the_middle(
-    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+    driven: Callable[..., Query], admin: Admin, service_url: str, topic: str
 ) -> None:
     """The first row of each partition is the one that options name, also in a batch."""
     timed, mine = f"{topic}-time", f"{topic}-subscription"
@@ -639,24 +641,29 @@ def test_starting_in_the_middle(
             expected[name] = list(range(first, 60))
 
     # Also where a limit ends the first micro-batch in the same entry's neighbour.
-    one = stream(maxRowsPerTrigger="30")
-    unread: dict[int, list[int]] = {}
-
-    def look(batch_id: int) -> None:
-        (unread[batch_id],) = backlogs(admin, names).values()
-
-    one.sink.on_batch = look
-    predefined = {"predefinedSubscription": "mine", "startingOffsets": "subscription"}
-    sources = (
-        {"topic": topic, "startingOffsets": offsets},
-        {"topic": timed, "startingTime": str(time_ms)},
-        {"topic": mine, **predefined},
-    )
-    one.run(one.union(*sources))
-    assert one.sink.numbers == expected
+    limit = {"maxRowsPerTrigger": "30"}
+    placed = driven(topic=topic, startingOffsets=offsets, **limit)
+    assert placed.trigger()
     # An entry that the query began inside of is unread until the first commit.
-    assert unread[0] == [3, 2, 4]
-    assert list(backlogs(admin, names).values()) == [[0, 0, 0]]
+    assert list(backlogs(admin, names).values()) == [[3, 2, 4]]
+    queries = [
+        placed,
+        driven(topic=timed, startingOffsets=None, startingTime=str(time_ms), **limit),
+        driven(
+            topic=mine,
+            startingOffsets="subscription",
+            predefinedSubscription="mine",
+            **limit,
+        ),
+    ]
+    found: dict[str, list[int]] = {}
+    for query in queries:
+        assert query.drain() > 1
+        found |= query.rows
+    assert found == expected
+    await_true(
+        lambda: list(backlogs(admin, names).values()) == [[0, 0, 0]], "acknowledged"
+    )
     await_true(
         lambda: backlogs(admin, list(acknowledged)) == {"mine": [0, 0]}, "acknowledged"
     )
@@ -678,35 +685,36 @@ def test_starting_at_a_subscription_that_is_not_there(
 
 
 def test_more_partitions(
-    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+    driven: Callable[..., Query], admin: Admin, service_url: str, topic: str
 ) -> None:
     """New partitions are read from their first row, without a restart."""
     admin.create_partitioned(topic, 2)
     names = partitions_of(topic, 5)
     publish(service_url, names[:2], 0, 20, batch=5)
     # By default a query begins at the end; what is new begins at its beginning.
-    one = stream(topic=topic, partitionDiscoveryIntervalMs="300")
-    one.start()
-    one.await_idle()
+    query = driven(
+        topic=topic, startingOffsets=None, partitionDiscoveryIntervalMs="300"
+    )
+    assert not query.trigger()
     admin.update_partitions(topic, 5)
     publish(service_url, names[2:], 0, 20, batch=5)
     publish(service_url, names[:2], 20, 40, batch=5)
-    one.await_rows(100)
+    query.await_rows(100)
     publish(service_url, names[2:], 20, 40)
-    one.await_rows(160)
-    one.await_true(
-        lambda: backlogs(admin, names) == {one.offsets["subscription"]: [0] * 5},
+    query.await_rows(160)
+    assert not query.trigger()
+    await_true(
+        lambda: backlogs(admin, names) == {query.subscription: [0] * 5},
         "all acknowledged",
     )
-    one.stop()
-    assert one.sink.numbers == numbered(names[:2], 20, 40) | numbered(names[2:], 40)
+    assert query.rows == numbered(names[:2], 20, 40) | numbered(names[2:], 40)
 
 
 @pytest.mark.parametrize(
     "acknowledges", ["true", pytest.param("false", marks=pytest.mark.matrix)]
 )
 def test_partitions_that_nobody_wrote_to(
-    stream: Callable[..., Stream],
+    driven: Callable[..., Query],
     admin: Admin,
     service_url: str,
     namespace: str,
@@ -736,29 +744,30 @@ def test_partitions_that_nobody_wrote_to(
     names = partitions_of(topic, 3)
     unborn = [name for name in names if name not in before]
     assert len(unborn) == 2
-    one = stream(topic=topic, startingOffsets="earliest", ackOnCommit=acknowledges)
-    assert sum(one.run()) == 1
+    query = driven(topic=topic, ackOnCommit=acknowledges)
+    assert query.run() == 1
     assert stored() == before
     publish(service_url, unborn, 1, 4)
-    assert sum(one.run()) == 6
-    assert {name: one.sink.numbers[name] for name in unborn} == numbered(unborn, 1, 4)
+    query.run()
+    (born,) = set(names) - set(unborn)
+    assert query.rows == {born: [0], **numbered(unborn, 1, 4)}
 
 
 @pytest.mark.parametrize(
     "acknowledges", ["true", pytest.param("false", marks=pytest.mark.matrix)]
 )
 def test_partitions_that_ended_without_rows(
-    stream: Callable[..., Stream],
+    driven: Callable[..., Query],
     admin: Admin,
     service_url: str,
     topic: str,
     acknowledges: str,
 ) -> None:
     """The others are read, when brokers have loaded the topic again, and later."""
-    starts: dict[str, tuple[int, dict[str, str]]] = {
+    starts: dict[str, tuple[int, dict[str, str | None]]] = {
         f"{topic}-earliest": (0, {"startingOffsets": "earliest"}),
         f"{topic}-latest": (5, {"startingOffsets": "latest"}),
-        f"{topic}-time": (0, {"startingTime": "2024-01-01"}),
+        f"{topic}-time": (0, {"startingOffsets": None, "startingTime": "2024-01-01"}),
     }
     busy = [f"{name}-partition-0" for name in starts]
     for name in starts:
@@ -767,72 +776,73 @@ def test_partitions_that_ended_without_rows(
             admin.terminate(ended)
             admin.unload(ended)
     publish(service_url, busy, 0, 5)
-    one = stream(ackOnCommit=acknowledges)
+    queries = [
+        driven(topic=name, ackOnCommit=acknowledges, **start)
+        for name, (_, start) in starts.items()
+    ]
 
-    def run() -> list[int]:
-        return one.run(
-            one.union(*({"topic": n, **start} for n, (_, start) in starts.items()))
-        )
+    def run() -> int:
+        return sum(query.run() for query in queries)
 
+    begins = [json.dumps(query.start().initialOffset()) for query in queries]
     run()
+    for query, begin in zip(queries, begins, strict=True):
+        # As with a source without rows beside another one with rows.
+        query.ends = query.ends or [begin]
     publish(service_url, busy, 5, 10)
     for name in starts:
         admin.unload(f"{name}-partition-1")
     run()
-    assert run() == []
-    assert one.sink.numbers == {
-        f"{name}-partition-0": list(range(first, 10))
-        for name, (first, _) in starts.items()
-    }
+    assert run() == 0
+    for query, (name, (first, _)) in zip(queries, starts.items(), strict=True):
+        assert query.rows == numbered([f"{name}-partition-0"], first, 10)
     expected = [[0, 0, 0]] if acknowledges == "true" else []
     for name in starts:
         assert list(backlogs(admin, partitions_of(name, 3)).values()) == expected
 
 
 def test_a_partition_that_is_only_a_number(
-    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+    driven: Callable[..., Query], admin: Admin, service_url: str, topic: str
 ) -> None:
     """It counts as empty, and joins with its first row."""
     admin.create_partitioned(topic, 3)
     names = partitions_of(topic, 3)
     admin.delete(names[1])
     publish(service_url, [names[0], names[2]], 0, 10, batch=5)
-    one = stream(
-        topic=topic, startingOffsets="earliest", partitionDiscoveryIntervalMs="300"
-    )
-    assert sum(one.run()) == 20
-    one.start()
-    one.await_idle()
+    query = driven(topic=topic, partitionDiscoveryIntervalMs="300")
+    query.run()
+    assert query.rows == numbered([names[0], names[2]], 10)
+    assert not query.trigger()
     with pytest.raises(AdminError):
         admin.stats(names[1])  # reading has not made it
     publish(service_url, [names[1]], 0, 10, batch=5)
-    one.await_rows(30)
-    one.await_true(
-        lambda: all(
-            backlog == 0
-            for found in (backlogs(admin, [name]) for name in names)
-            for backlog in found[one.offsets["subscription"]]
-        ),
+    query.await_rows(30)
+    assert not query.trigger()
+    await_true(
+        lambda: backlogs(admin, names) == {query.subscription: [0] * 3},
         "all acknowledged",
     )
-    one.stop()
-    assert one.sink.numbers == numbered(names, 10)
+    assert query.rows == numbered(names, 10)
 
 
 def test_a_late_topic(
     stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
 ) -> None:
-    """It is waited for where that is wanted, for as long as that is."""
+    """It is waited for where that is wanted, for as long as that is.
+
+    Its subscription ends with the query, where that is wanted.
+    """
     never = f"{topic}-never"
     waiting = {
         "waitingForNonExistedTopic": "true",
         "topicWaitTimeoutMs": str(int(PATIENCE_S * 1000)),
         "pulsar.client.maxBackoffIntervalNanos": "200000000",
+        "deleteSubscriptionOnStop": "true",
     }
     names = partitions_of(topic, 2)
     one = stream(topic=topic, startingOffsets="earliest", **waiting)
     query = one.start()
-    stopped = stream(topic=never, deleteSubscriptionOnStop="true", **waiting)
+    stopped = stream(topic=never, **waiting)
     stopped.start()
     for options in ({}, waiting | {"topicWaitTimeoutMs": "500"}):
         with pytest.raises(TopicNotFoundError, match=never):
@@ -842,7 +852,10 @@ def test_a_late_topic(
     admin.create_partitioned(topic, 2)
     publish(service_url, names, 0, 10)
     one.await_rows(20)
+    assert only_subscription(admin, names) == one.offsets["subscription"]
     one.stop()
+    for name in names:
+        await_subscriptions(admin, name)
     assert one.sink.numbers == numbered(names, 10)
     assert not [n for n in admin.topics(_namespace(topic)) if "never" in n]
 
@@ -852,27 +865,27 @@ def _namespace(topic: str) -> str:
 
 
 def test_a_pattern(
-    stream: Callable[..., Stream], admin: Admin, service_url: str, namespace: str
+    driven: Callable[..., Query], admin: Admin, service_url: str, namespace: str
 ) -> None:
     """Topics that match join from their first row; others never do."""
     base = f"persistent://{namespace}"
     first, second = f"{base}/orders-de", f"{base}/orders-fr"
     others = [f"{base}/clicks", f"{base}/old-orders-de"]
     publish(service_url, [first, others[0]], 0, 10)
-    one = stream(
-        topicsPattern=f"{namespace}/orders-.*", partitionDiscoveryIntervalMs="300"
+    query = driven(
+        topicsPattern=f"{namespace}/orders-.*",
+        startingOffsets=None,
+        partitionDiscoveryIntervalMs="300",
     )
-    one.start()
-    one.await_idle()
+    assert not query.trigger()
     admin.create_partitioned(second, 2)
     new = partitions_of(second, 2)
     publish(service_url, [others[1], *new], 0, 10)
     publish(service_url, [first, *others], 10, 20)
-    one.await_rows(30)
+    query.await_rows(30)
     publish(service_url, new, 10, 20)
-    one.await_rows(50)
-    one.stop()
-    assert one.sink.numbers == {
+    query.await_rows(50)
+    assert query.rows == {
         first: list(range(10, 20)),
         new[0]: list(range(20)),
         new[1]: list(range(20)),
@@ -897,7 +910,7 @@ def test_several_sources(
     both = stream(topic=topic, startingOffsets="earliest", maxRowsPerTrigger="14")
     rows = both.load()
     every = rows.union(rows).union(both.load(topic=other)).selectExpr(*both.columns)
-    alone = stream(topic=topic, startingOffsets="earliest")
+    alone = stream(topic=topic, startingOffsets="earliest", maxBytesPerTrigger="1m")
     both.start(every, availableNow=True)
     alone.run()
     assert both.query is not None
@@ -915,7 +928,7 @@ def test_several_sources(
 
 
 def test_topics_leave_and_return(
-    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+    driven: Callable[..., Query], admin: Admin, service_url: str, topic: str
 ) -> None:
     """Leaving is an error that can be allowed; on return reading goes on.
 
@@ -926,21 +939,26 @@ def test_topics_leave_and_return(
     names = [*partitions_of(topic, 2), other]
     publish(service_url, names, 0, 5)
     every = f"{topic},{other}"
-    one = stream(topics=every, startingOffsets="earliest")
-    assert sum(one.run()) == 15
+    query = driven(topics=every)
+    query.run()
+    assert query.rows == numbered(names, 5)
     publish(service_url, names, 5, 8)
-    one.options["topics"] = names[0]
-    expect(one.failure(), "PULSAR_DATA_LOSS", names[1], other, "failOnDataLoss")
-    one.options["failOnDataLoss"] = "false"
-    assert sum(one.run()) == 3
-    kept = one.offsets["kept"]
+    query.options["topics"] = names[0]
+    with pytest.raises(DataLossError) as caught:
+        query.run()
+    expect(str(caught.value), "PULSAR_DATA_LOSS", names[1], other, "failOnDataLoss")
+    query.options["failOnDataLoss"] = "false"
+    query.run()
+    assert query.rows == numbered(names[:1], 8) | numbered(names[1:], 5)
+    kept = json.loads(query.ends[-1])["kept"]
     assert set(kept) == {topic, other}
     assert list(kept[topic]) == ["1"]
-    one.options |= {"topics": every, "failOnDataLoss": "true"}
+    query.options |= {"topics": every, "failOnDataLoss": "true"}
     publish(service_url, names, 8, 9)
-    assert sum(one.run()) == 9
-    assert one.sink.numbers == numbered(names, 9)
-    assert "kept" not in one.offsets
+    query.run()
+    assert sum(query.sizes) == 27
+    assert query.rows == numbered(names, 9)
+    assert "kept" not in json.loads(query.ends[-1])
 
 
 def test_a_micro_batch_is_repeated_with_other_options(
@@ -1018,7 +1036,7 @@ def test_a_stream_joined_with_itself(
 
 
 def test_a_checkpoint_of_the_scala_connector(
-    stream: Callable[..., Stream], admin: Admin, service_url: str, topic: str
+    driven: Callable[..., Query], admin: Admin, service_url: str, topic: str
 ) -> None:
     """Its job goes on after the last entry that it had read."""
     admin.create_partitioned(topic, 3)
@@ -1034,33 +1052,16 @@ def test_a_checkpoint_of_the_scala_connector(
     # That connector drops the index in a batch, or keeps it, by its version.
     plain = MessageId(*ids[names[0], 19].position, partition=0)
     inside = ids[names[1], 29]
-    offset = {
-        name: [
-            byte - 256 if byte > 127 else byte
-            for byte in encode_message_id(place, java=True)
-        ]
-        for name, place in ((names[0], plain), (names[1], inside))
-    }
-    one = stream(topic=topic, startingOffsets="latest")
-    write_checkpoint(one.checkpoint, json.dumps(offset))
-    one.run()
+    offset = {names[0]: as_scala(plain), names[1]: as_scala(inside)}
+    query = driven(topic=topic, startingOffsets="latest")
+    query.ends = [json.dumps(offset)]
+    query.run()
     # The third partition came while no query ran: it is read from its first row.
     expected = {names[0]: list(range(20, 40)), names[1]: list(range(30, 40))}
-    assert one.sink.numbers == {**expected, names[2]: list(range(40))}
-    assert min(one.sink.batches) == 1, "the batch recorded there is not run again"
+    assert query.rows == {**expected, names[2]: list(range(40))}
     name = only_subscription(admin, names)
     await_true(lambda: backlogs(admin, names) == {name: [0] * 3}, "acknowledged")
-    assert name == one.offsets["subscription"]
-
-
-def write_checkpoint(folder: Path, offset: str) -> None:
-    """One finished micro-batch of one source, as Spark 3 and 4 write it."""
-    for name in ("offsets", "commits"):
-        (folder / name).mkdir(parents=True)
-    (folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
-    about = {"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000, "conf": {}}
-    (folder / "offsets" / "0").write_text(f"v1\n{json.dumps(about)}\n{offset}")
-    (folder / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    assert name == query.subscription
 
 
 def test_a_checkpoint_that_the_scala_connector_wrote(
@@ -1096,19 +1097,19 @@ def test_a_checkpoint_that_the_scala_connector_wrote(
 
 
 def test_what_a_scala_checkpoint_points_to_is_gone(
-    stream: Callable[..., Stream], admin: Admin, service_url: str, namespace: str
+    driven: Callable[..., Query], admin: Admin, service_url: str, namespace: str
 ) -> None:
     """Rows that came next and were removed are an error, as with our checkpoints."""
     topic = f"persistent://{namespace}/gone"
-    one = stream(topic=topic)
     names = partitions_of(topic, 2)
     admin.create_partitioned(topic, 2)
     publish(service_url, names, 0, 10)
-    copy_of_scala_checkpoint(one.checkpoint)
-    set_scala_offset(
-        one.checkpoint, {name: (0, 5, i, -1) for i, name in enumerate(names)}
-    )
-    expect(one.failure(availableNow=True), "PULSAR_DATA_LOSS", "0:6", topic)
+    gone = {n: as_scala(MessageId(0, 5, -1, i)) for i, n in enumerate(names)}
+    query = driven(topic=topic)
+    query.ends = [json.dumps(gone)]
+    with pytest.raises(DataLossError) as caught:
+        query.run()
+    expect(str(caught.value), "PULSAR_DATA_LOSS", "0:6", topic)
 
 
 SCALA_CHECKPOINT = Path(__file__).parent.parent / "golden" / "scala-checkpoint"
@@ -1274,7 +1275,7 @@ def test_options_that_are_wrong_for_streams_alone(
     expect(text, "[PULSAR_OPTION]", *options)
 
 
-def test_no_broker(stream: Callable[..., Stream], topic: str) -> None:
+def test_no_broker(driven: Callable[..., Query], topic: str) -> None:
     """A query whose broker does not answer ends with an error that names it."""
     nowhere = {
         "service.url": "pulsar://127.0.0.1:1",
@@ -1282,5 +1283,6 @@ def test_no_broker(stream: Callable[..., Stream], topic: str) -> None:
         "pulsar.client.lookupTimeoutMs": "700",
         "pulsar.client.operationTimeoutMs": "500",
     }
-    text = stream(topic=topic, **nowhere).failure()
-    expect(text, "[PULSAR_", "127.0.0.1:1")
+    with pytest.raises(PulsarSparkError) as caught:
+        driven(topic=topic, **nowhere).trigger()
+    expect(str(caught.value), "[PULSAR_", "127.0.0.1:1")

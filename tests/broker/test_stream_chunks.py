@@ -17,7 +17,6 @@ from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import compress
 from tests.broker.test_stream_faults import (
     Losses,
-    Query,
     backlog,
     fresh,
     ledgers,
@@ -26,6 +25,7 @@ from tests.broker.test_stream_faults import (
     run,
     written,
 )
+from tests.support.driven_query import Query
 from tests.support.entries import chunks
 from tests.support.raw_publisher import RawPublisher
 from tests.support.waiting import await_true

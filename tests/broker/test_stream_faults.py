@@ -12,7 +12,6 @@ import itertools
 import json
 import logging
 import threading
-import time
 import uuid
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,6 @@ import pulsar
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from pulsar_spark import PulsarDataSource
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import MessageId, encode_message_id
 from pulsar_spark.source.stream import held_rows
@@ -31,6 +29,7 @@ from pulsar_spark.testing.admin import Admin, AdminError
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import patience, reading
 from tests.support.combinations import combinations
+from tests.support.driven_query import Query
 from tests.support.entries import message
 from tests.support.fixtures import restless as restless
 from tests.support.link_proxy import LinkProxy
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from spark_topics.spark.stream_reader import StreamReader
-
 #: Bounds a failure, in seconds; says nothing about how long anything should take.
 PATIENCE_S = 180.0
 LOSS = "[PULSAR_DATA_LOSS]"
@@ -62,100 +59,6 @@ Rows = dict[str, list[int]]
 @pytest.fixture(autouse=True)
 def _restless(restless: None) -> None:
     """In all of these tests."""
-
-
-class Query:
-    """A streaming query that this process drives as Spark would.
-
-    Args:
-        service_url: Of the broker.
-        **options: Of the source.
-
-    Attributes:
-        rows: The numbers read so far, by topic partition.
-        ends: The end of each micro-batch, as the checkpoint would hold it.
-    """
-
-    def __init__(self, service_url: str, **options: str) -> None:
-        self.options = {
-            "service.url": service_url,
-            "startingOffsets": "earliest",
-            "metadataColumns": "__topic",
-            "partitionDiscoveryIntervalMs": "0",
-            "pollTimeoutMs": "60000",
-            "pulsar.client.maxBackoffIntervalNanos": "500000000",
-            **options,
-        }
-        self.rows: Rows = defaultdict(list)
-        self.ends: list[str] = []
-        self._reader: StreamReader | None = None
-        self._rests_until = 0.0
-
-    @property
-    def subscription(self) -> str:
-        """Its name."""
-        return str(json.loads(self.ends[-1])["subscription"])
-
-    def last_read(self, topic: str) -> str:
-        """The position up to which a topic without partitions was read."""
-        return str(json.loads(self.ends[-1])["lastRead"][topic])
-
-    def start(self) -> StreamReader:
-        """Begins, or begins again where the checkpoint says."""
-        if self._reader is None:
-            source = PulsarDataSource(self.options)
-            reader: Any = source.streamReader(source.schema())
-            self._reader = reader
-        assert self._reader is not None
-        return self._reader
-
-    def stop(self) -> None:
-        """Ends; the checkpoint remains."""
-        if self._reader is not None:
-            self._reader.stop()
-            self._reader = None
-
-    def trigger(self) -> bool:
-        """One micro-batch, unless there is nothing new; whether there was."""
-        reader = self.start()
-        start = json.loads(self.ends[-1]) if self.ends else reader.initialOffset()
-        # After a slow plan that found nothing the source rests, and Spark asks again.
-        time.sleep(max(0.0, self._rests_until - time.monotonic()))
-        asked = time.monotonic()
-        end = reader.latestOffset(start, reader.getDefaultReadLimit())
-        if end == start:
-            now = time.monotonic()
-            if now - asked > 0.05:  # see `idle_rest`
-                self._rests_until = now + min(4 * (now - asked), 1.0)
-            return False
-        if self.ends:
-            reader.commit(start)
-        self.ends.append(json.dumps(end))
-        parts = reader.partitions(start, end)
-        # All or nothing, as a sink would have it.
-        batches = [list(reader.read(part)) for part in parts]
-        for record_batch in itertools.chain.from_iterable(batches):
-            for row in record_batch.to_pylist():
-                self.rows[row["__topic"]].append(int(row["value"]))
-        return True
-
-    def drain(self) -> int:
-        """Micro-batches until nothing is new; how many there were."""
-        return sum(1 for _ in iter(self.trigger, False))
-
-    def run(self) -> int:
-        """A run of AvailableNow; how many micro-batches it had."""
-        self.start().prepareForTriggerAvailableNow()
-        try:
-            return self.drain()
-        finally:
-            self.stop()
-
-    def __enter__(self) -> Query:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 def write(service_url: str, topic: str, numbers: range) -> list[tuple[int, int]]:

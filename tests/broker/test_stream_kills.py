@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,12 +31,12 @@ from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.source.stream.pulsar_cluster import stream_planner
 from pulsar_spark.source.stream.pulsar_offsets import read_offset
 from spark_topics.source.stream.planner import StreamPlanner
+from tests.support import driven_query
 from tests.support.entries import batch, member, message
 from tests.support.official import client, produce
 from tests.support.raw_publisher import RawPublisher
 from tests.support.reading import ranges_of
 from tests.support.streaming import (
-    PATIENCE_S,
     Job,
     Query,
     durable_backlogs,
@@ -532,37 +533,29 @@ def test_the_query_runs_twice(
     topic: str,
     service_url: str,
     admin: Admin,
-    spark: SparkSession,
     make_planner: Callable[..., Planner],
-    tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The second one waits, then fails and says why; the first one does not notice."""
     admin.create_partitioned(topic, 2)
+    names = [part(topic, index) for index in (0, 1)]
     publish_numbers(service_url, topic, [0, 1], range(10))
-    query = Query(
-        tmp_path / "query",
-        {
-            "service.url": service_url,
-            "topic": topic,
-            "startingOffsets": "earliest",
-            **QUICK,
-        },
-    )
-    running = query.start(spark)
-    try:
-        await_true(lambda: 0 in query.committed, "batch 0", PATIENCE_S)
-        recorded = query.offset(0)
+    with driven_query.Query(service_url, topic=topic) as first:
+        first.drain()
+        recorded = read_offset(json.loads(first.ends[-1]))
         second = make_planner(topic=topic, pollTimeoutMs="2000")
         began = time.monotonic()
         with (
             caplog.at_level(logging.WARNING, "pulsar_spark.client"),
-            pytest.raises(BrokerError) as caught,
+            ThreadPoolExecutor(1) as other,
         ):
-            second.latest(recorded)
+            failing = other.submit(second.latest, recorded)
+            await_true(lambda: not first.trigger() and failing.done(), "the failure")
+        error = failing.exception()
         assert time.monotonic() - began >= 2
-        assert caught.value.code == "ConsumerBusy"
-        text = str(caught.value)
+        assert isinstance(error, BrokerError)
+        assert error.code == "ConsumerBusy"
+        text = str(error)
         assert topic in text
         assert recorded.subscription in text
         assert "running twice" in text
@@ -570,19 +563,17 @@ def test_the_query_runs_twice(
         waiting = [r for r in caplog.messages if "waiting for it to go" in r]
         assert len(waiting) == 2  # once for each partition
         publish_numbers(service_url, topic, [0, 1], range(10, 20))
-        await_true(lambda: query.rows() == numbers(20, 20), "the rest", PATIENCE_S)
-        for index in (0, 1):
+        first.drain()
+        assert first.rows == {name: list(range(20)) for name in names}
+        for name in names:
             await_true(
-                lambda index=index: (  # type: ignore[misc]
-                    durable_backlogs(admin, part(topic, index))
-                    == {recorded.subscription: 0}
+                lambda name=name: (  # type: ignore[misc]
+                    durable_backlogs(admin, name) == {recorded.subscription: 0}
                 ),
                 "backlog 0",
             )
-    finally:
-        running.stop()
     # Stopped, it lets the other one in.
-    assert second.latest(query.offset(query.committed[-1])).last_read
+    assert second.latest(read_offset(json.loads(first.ends[-1]))).last_read
     second.stop()
 
 

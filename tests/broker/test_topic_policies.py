@@ -7,8 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pulsar_spark.errors import BrokerError, PulsarSparkError
-from tests.broker.test_stream_faults import Query
 from tests.support import reading
+from tests.support.driven_query import Query
 from tests.support.waiting import await_true
 from tests.support.writes import write_batch
 
