@@ -319,6 +319,7 @@ def test_text_without_a_schema(service_url: str, topic: str) -> None:
             "LOCAL_DATE_TIME",
         ),
     ],
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else None,
 )
 def test_primitives(
     service_url: str,
