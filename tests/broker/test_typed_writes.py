@@ -441,7 +441,7 @@ def test_enforcement(service_url: str, admin: Admin, namespace: str) -> None:
     raw = column("value", pa.binary(), b"raw")
     text = write_error(service_url, topic, raw, schemaType="bytes")
     assert "[PULSAR_SCHEMA]" in text
-    assert "SchemaValidationEnforced" in text
+    assert "takes no values without a schema (SchemaValidationEnforced)" in text
     for guarantee in ("idempotent", "exactly-once"):
         write(service_url, topic, rows_of(), deliveryGuarantee=guarantee)
     assert versions(service_url, topic) == {0}
