@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from tests.support.key_pairs import rsa_pair
 from tests.test_examples import send
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQueryListener, StreamingQueryManager
 
@@ -191,13 +194,54 @@ def snippets() -> list[Any]:
     return [pytest.param(code, id=name) for code, name in found.items()]
 
 
+#: The topics of snippets, and their partitions.
+TOPICS = (("orders", 2), ("orders-copy", 2), ("orders-de", 0), ("orders-fr", 0))
+
+#: Of snippets that write elsewhere than into files.
+WRITES = re.compile(
+    r"""\.write(?:Stream)?\b(?!(?:\.mode\("overwrite"\))?\.(?:format\(")?parquet)|INSERT"""
+)
+
+
+def fill(service_url: str, admin: Admin, namespace: str, *names: str) -> None:
+    """Make some of the topics, with rows."""
+    for name, partitions in TOPICS:
+        if name in names:
+            topic = f"persistent://{namespace}/{name}"
+            if partitions:
+                admin.create_partitioned(topic, partitions)
+            send(service_url, topic, [f'{{"id": {i}}}' for i in range(20)])
+
+
+@pytest.fixture(scope="module")
+def filled_namespace(service_url: str, admin: Admin) -> Iterator[str]:
+    """Yield a namespace with all topics, for snippets that only read."""
+    name = f"public/test-{uuid.uuid4().hex[:12]}"
+    admin.create_namespace(name, keep=True)
+    fill(service_url, admin, name, *dict(TOPICS))
+    yield name
+    admin.remove_namespace(name)
+
+
+@pytest.fixture
+def snippet_namespace(
+    snippet: str, request: pytest.FixtureRequest, service_url: str, admin: Admin
+) -> str:
+    """Return a namespace with what a snippet reads."""
+    if not WRITES.search(snippet):
+        shared: str = request.getfixturevalue("filled_namespace")
+        return shared
+    namespace: str = request.getfixturevalue("namespace")
+    fill(service_url, admin, namespace, *(n for n, _ in TOPICS if n in snippet))
+    return namespace
+
+
 @pytest.mark.parametrize("snippet", snippets())
 def test_snippet_runs(
     snippet: str,
     spark: SparkSession,
     service_url: str,
-    admin: Admin,
-    namespace: str,
+    snippet_namespace: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -213,17 +257,9 @@ def test_snippet_runs(
         add(manager, listener)
 
     monkeypatch.setattr(type(spark.streams), "addListener", add_and_note)
-    topics = (("orders", 2), ("orders-copy", 2), ("orders-de", 0), ("orders-fr", 0))
-    for name, partitions in topics:
-        if not (name in snippet or "orders-.*" in snippet):
-            continue
-        topic = f"persistent://{namespace}/{name}"
-        if partitions:
-            admin.create_partitioned(topic, partitions)
-        send(service_url, topic, [f'{{"id": {i}}}' for i in range(20)])
     code = textwrap.dedent(snippet)
     code = code.replace("pulsar://localhost:6650", service_url)
-    code = code.replace("public/default", namespace)
+    code = code.replace("public/default", snippet_namespace)
     code = code.replace('"/data/', f'"{tmp_path}/')
     code = code.replace("file:/data/", f"file:{tmp_path}/")
     (tmp_path / "keys").mkdir()
@@ -235,7 +271,7 @@ def test_snippet_runs(
             listener
         ) in listeners:  # or it would tell of the queries of other tests, too
             spark.streams.removeListener(listener)
-    printed = capsys.readouterr().out.replace(namespace, "public/default")
+    printed = capsys.readouterr().out.replace(snippet_namespace, "public/default")
     if snippet in SHOWN:
         assert shape(printed) == shape(SHOWN[snippet])
 

@@ -13,15 +13,18 @@ import urllib.request
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pulsar
+import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pyarrow import parquet
 
 from pulsar_spark import PartitionLag, StreamLag
-from tests.support import official
+from tests.support import official, reading
 from tests.support.waiting import await_true
+from tests.support.writes import write_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,29 +124,27 @@ def test_stream_topic(
 
 def test_examples_on_a_topic_with_a_schema(
     run: Callable[..., str],
-    spark: SparkSession,
     service_url: str,
     admin: Admin,
     topic: str,
     tmp_path: Path,
 ) -> None:
     """A read, a stream and a copy have the columns of the schema."""
-    orders = spark.range(7).selectExpr(
-        "id", "CONCAT('item-', id) AS item", "'k' AS __key"
-    )
+    items = [f"item-{n}" for n in range(7)]
+    columns = {"id": list(range(7)), "item": items, "__key": ["k"] * 7}
     to = {"service.url": service_url, "topic": topic, "schemaType": "avro"}
-    orders.write.format("pulsar").mode("append").options(**to).save()
+    write_frame(to, pa.record_batch(columns))
     printed = run("read_topic.py", topic)
     assert "|-- item: string" in printed
     assert f"7 rows in {topic}" in printed
     assert "7 rows in" in run("stream_topic.py", topic, str(tmp_path / "files"))
-    assert "item" in spark.read.parquet(f"{tmp_path}/files/rows").columns
+    assert "item" in parquet.read_table(tmp_path / "files" / "rows").column_names
     admin.create_partitioned(f"{topic}-copy", 2)
     arguments = (topic, f"{topic}-copy", str(tmp_path / "copy"))
     assert "7 new rows copied" in run("copy_topic_exactly_once.py", *arguments)
-    copied = spark.read.format("pulsar").option("service.url", service_url)
-    rows = copied.option("topic", f"{topic}-copy").load().select("id", "item").collect()
-    assert sorted(map(tuple, rows)) == [(n, f"item-{n}") for n in range(7)]
+    copied = reading.read_frame(service_url, {"topic": f"{topic}-copy"})
+    rows = zip(copied["id"].to_pylist(), copied["item"].to_pylist(), strict=True)
+    assert sorted(rows) == [*enumerate(items)]
 
 
 def test_streaming_lag(
@@ -214,25 +215,28 @@ def test_prometheus_lag(
 
 
 def test_table_of_changes(
-    run: Callable[..., str], spark: SparkSession, service_url: str, topic: str
+    run: Callable[..., str], service_url: str, topic: str
 ) -> None:
     """Who was deleted is not there, others are as the last change left them."""
-    row = "STRUCT<id: INT, name: STRING>"
-    value = f"STRUCT<before: {row}, after: {row}, op: STRING, ts_ms: BIGINT>"
-    changes = spark.createDataFrame(
-        [
-            ((1,), (None, (1, "Ann"), "c", 1)),
-            ((2,), (None, (2, "Ben"), "c", 2)),
-            ((2,), ((2, "Ben"), (2, "Bea"), "u", 3)),
-            ((1,), ((1, "Ann"), None, "d", 4)),
-            ((1,), None),
-        ],
-        f"key STRUCT<id: INT>, value {value}",
+    number = pa.field("id", pa.int32())
+    row = pa.struct([number, ("name", pa.string())])
+    text, count = pa.string(), pa.int64()
+    parts = [("before", row), ("after", row), ("op", text), ("ts_ms", count)]
+    ann, ben, bea = (
+        {"id": at, "name": name} for at, name in ((1, "Ann"), (2, "Ben"), (2, "Bea"))
     )
+    changes: list[Any] = [
+        {"after": ann, "op": "c", "ts_ms": 1},
+        {"after": ben, "op": "c", "ts_ms": 2},
+        {"before": ben, "after": bea, "op": "u", "ts_ms": 3},
+        {"before": ann, "op": "d", "ts_ms": 4},
+        None,
+    ]
+    keys = pa.array([{"id": at} for at in (1, 2, 2, 1, 1)], pa.struct([number]))
+    values = pa.array(changes, pa.struct(parts))
     to = {"service.url": service_url, "topic": topic, "schemaType": "key_value"}
-    in_order = changes.coalesce(1)
-    writer = in_order.write.format("pulsar").mode("append").options(**to)
-    writer.option("keyValueEncodingType", "SEPARATED").save()
+    to["keyValueEncodingType"] = "SEPARATED"
+    write_frame(to, pa.record_batch({"key": keys, "value": values}))
     printed = run("table_of_changes.py", topic)
     assert " |-- key: struct" in printed
     assert "| Bea|" in printed
@@ -242,24 +246,22 @@ def test_table_of_changes(
 
 @pytest.mark.parametrize("schema_type", ["avro", "none"])
 def test_latest_state(
-    run: Callable[..., str],
-    spark: SparkSession,
-    service_url: str,
-    topic: str,
-    schema_type: str,
+    run: Callable[..., str], service_url: str, topic: str, schema_type: str
 ) -> None:
     """By position, with and without a schema; a deleted key has no row."""
-    columns = "customer STRING, cents INT" if schema_type == "avro" else "value STRING"
     states = [("a", 1), ("b", 1), ("c", 1), ("a", 2), ("c", None), ("b", 2), ("b", 3)]
-    further = (7,) if schema_type == "avro" else ()
-    rows = [(key, n is None, f"{key}{n}", *further) for key, n in states]
-    changes = spark.createDataFrame(
-        rows, f"__key STRING, __tombstone BOOLEAN, {columns}"
-    )
+    values = [f"{key}{n}" for key, n in states]
+    columns: dict[str, Any] = {
+        "__key": [key for key, _ in states],
+        "__tombstone": [n is None for _, n in states],
+    }
     to = {"service.url": service_url, "topic": topic}
     if schema_type == "avro":
         to["schemaType"] = "avro"
-    changes.coalesce(1).write.format("pulsar").mode("append").options(**to).save()
+        columns |= {"customer": values, "cents": pa.array([7] * 7, pa.int32())}
+    else:
+        columns["value"] = values
+    write_frame(to, pa.record_batch(columns))
     printed = run("latest_state.py", topic)
     assert f"2 keys of {topic}" in printed
     shown = {
@@ -270,20 +272,15 @@ def test_latest_state(
 
 
 def test_dead_letters(
-    run: Callable[..., str],
-    spark: SparkSession,
-    service_url: str,
-    topic: str,
-    tmp_path: Path,
+    run: Callable[..., str], service_url: str, topic: str, tmp_path: Path
 ) -> None:
     """What does not fit the schema is in the other topic, with its place."""
-    good = spark.createDataFrame(
-        [(n, f"item-{n}") for n in range(5)], "id INT, item STRING"
-    )
+    items = [f"item-{n}" for n in range(5)]
+    good = pa.record_batch({"id": pa.array(range(5), pa.int32()), "item": items})
     to = {"service.url": service_url, "topic": topic, "schemaType": "json"}
-    good.coalesce(1).write.format("pulsar").mode("append").options(**to).save()
+    write_frame(to, good)
     official.produce(service_url, topic, [b"not JSON"], batch=1)
-    good.coalesce(1).write.format("pulsar").mode("append").options(**to).save()
+    write_frame(to, good)
     arguments = (topic, f"{topic}-dead", str(tmp_path / "copy"))
     assert f"10 rows of {topic} fit" in run("dead_letters.py", *arguments)
     assert f"10 rows of {topic} fit" in run("dead_letters.py", *arguments)
@@ -322,14 +319,15 @@ def test_monitoring() -> None:
     assert names <= lag.metrics().keys()
 
 
-def orders(
-    spark: SparkSession, to: dict[str, str], rows: list[tuple[str, int]]
-) -> None:
+def orders(to: dict[str, str], rows: list[tuple[str, int]]) -> None:
     """Writes rows with keys, typed where the options say so."""
-    columns = "customer STRING, cents INT" if "schemaType" in to else "value STRING"
-    values = [(key, key, n) if "schemaType" in to else (key, f"{n}") for key, n in rows]
-    frame = spark.createDataFrame(values, f"__key STRING, {columns}").coalesce(1)
-    frame.write.format("pulsar").mode("append").options(**to).save()
+    keys, cents = ([*column] for column in zip(*rows, strict=True))
+    columns: dict[str, Any] = {"__key": keys}
+    if "schemaType" in to:
+        columns |= {"customer": keys, "cents": pa.array(cents, pa.int32())}
+    else:
+        columns["value"] = [str(number) for number in cents]
+    write_frame(to, pa.record_batch(columns))
 
 
 @pytest.fixture(params=["avro", pytest.param("none", marks=pytest.mark.matrix)])
@@ -340,7 +338,6 @@ def typed(request: pytest.FixtureRequest) -> dict[str, str]:
 
 def test_drop_duplicates(
     run: Callable[..., str],
-    spark: SparkSession,
     service_url: str,
     topic: str,
     typed: dict[str, str],
@@ -349,15 +346,14 @@ def test_drop_duplicates(
     """Within a run, and across a restart."""
     to = {"service.url": service_url, "topic": topic, **typed}
     arguments = ("drop_duplicates.py", topic, str(tmp_path))
-    orders(spark, to, [("a", 1), ("b", 1), ("a", 2)])
+    orders(to, [("a", 1), ("b", 1), ("a", 2)])
     assert f"2 different keys of {topic}" in run(*arguments)
-    orders(spark, to, [("b", 2), ("c", 1)])
+    orders(to, [("b", 2), ("c", 1)])
     assert f"3 different keys of {topic}" in run(*arguments)
 
 
 def test_join_topics(
     run: Callable[..., str],
-    spark: SparkSession,
     service_url: str,
     topic: str,
     typed: dict[str, str],
@@ -367,54 +363,47 @@ def test_join_topics(
     left, right = f"{topic}-orders", f"{topic}-payments"
     arguments = ("join_topics.py", left, right, str(tmp_path))
     for name, rows in ((left, [("a", 1), ("b", 2)]), (right, [("a", 3)])):
-        orders(spark, {"service.url": service_url, "topic": name, **typed}, rows)
+        orders({"service.url": service_url, "topic": name, **typed}, rows)
     printed = run(*arguments)
     assert re.search(r"\|a +\|", printed)
     assert not re.search(r"\|b +\|", printed)
-    orders(spark, {"service.url": service_url, "topic": right, **typed}, [("b", 4)])
+    orders({"service.url": service_url, "topic": right, **typed}, [("b", 4)])
     assert re.search(r"\|b +\|", run(*arguments))
 
 
 def test_topic_by_hour(
     run: Callable[..., str],
-    spark: SparkSession,
     service_url: str,
     topic: str,
     typed: dict[str, str],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A folder for the hour of now, with the rows of both runs."""
     to = {"service.url": service_url, "topic": topic, **typed}
-    orders(spark, to, [("a", 1), ("b", 1)])
+    orders(to, [("a", 1), ("b", 1)])
     run("topic_by_hour.py", topic, str(tmp_path))
-    orders(spark, to, [("c", 1)])
+    orders(to, [("c", 1)])
     run("topic_by_hour.py", topic, str(tmp_path))
     assert list((tmp_path / "table").glob("day=*/hour=*/*.parquet"))
-    assert spark.read.parquet(str(tmp_path / "table")).count() == 3
+    assert parquet.read_table(tmp_path / "table").num_rows == 3
 
 
 @pytest.mark.parametrize(
-    "columns",
-    [
-        pytest.param("value STRING", marks=pytest.mark.matrix),
-        "id INT, text STRING",
-    ],
+    "is_bytes", [pytest.param(True, marks=pytest.mark.matrix), False]
 )
 def test_refused_rows(
     run: Callable[..., str],
-    spark: SparkSession,
     service_url: str,
     topic: str,
-    columns: str,
+    is_bytes: bool,
     tmp_path: Path,
 ) -> None:
     """A row beyond what a broker takes is in the folder, and all others are stored."""
     texts = ["a", "b" * 6_000_000, "c"]
-    is_bytes = columns == "value STRING"
-    values = [(text,) if is_bytes else (n, text) for n, text in enumerate(texts)]
-    rows = spark.createDataFrame(values, columns).coalesce(1)
-    rows.write.parquet(f"{tmp_path}/rows")
+    numbers = pa.array(range(3), pa.int32())
+    rows = pa.table({"value": texts} if is_bytes else {"id": numbers, "text": texts})
+    (tmp_path / "rows").mkdir()
+    parquet.write_table(rows, tmp_path / "rows" / "rows.parquet")
     arguments = (f"{tmp_path}/rows", topic, f"{tmp_path}/refused")
     assert f"1 rows are too large for {topic}" in run("refused_rows.py", *arguments)
     stored = [copy.value for copy in official.read_back(service_url, topic)]
@@ -426,7 +415,6 @@ def test_refused_rows(
 
 def test_replay_hour(
     run: Callable[..., str],
-    spark: SparkSession,
     service_url: str,
     admin: Admin,
     namespace: str,
@@ -435,7 +423,7 @@ def test_replay_hour(
     """The rows of an hour are there once, however often that is run."""
     source, target = (f"persistent://{namespace}/{name}" for name in ("from", "to"))
     to = {"service.url": service_url, "topic": source, **typed}
-    orders(spark, to, [("a", 1), ("b", 2)])
+    orders(to, [("a", 1), ("b", 2)])
     admin.create_topic(target)
     admin.set_deduplication(namespace, enabled=True)
     await_true(lambda: admin.stats(target).get("deduplicationStatus") == "Enabled")

@@ -18,6 +18,8 @@ from tests.support.official import CODECS, Message
 from tests.support.raw_publisher import RawPublisher
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import SparkSession
 
     from pulsar_spark.testing.admin import Admin
@@ -227,12 +229,14 @@ def test_record_batches_are_bounded(
     assert len(values) < 4 * len(sent) / limit
 
 
-def spark_rows(spark: SparkSession, service_url: str, topic: str) -> list[official.Row]:
-    """A topic through Spark, in its own order."""
+def spark_rows(
+    spark: SparkSession, service_url: str, topics: Iterable[str]
+) -> list[official.Row]:
+    """Topics through Spark, in its own order."""
     frame = (
         spark.read.format("pulsar")
         .option("service.url", service_url)
-        .option("topic", topic)
+        .option("topics", ",".join(topics))
         .option("metadataColumns", reading.COLUMNS)
         .load()
     )
@@ -254,30 +258,28 @@ def spark_rows(spark: SparkSession, service_url: str, topic: str) -> list[offici
     ]
 
 
-@pytest.mark.parametrize(
-    ("codec", "size", "partitions"), [("ZSTD", 100, 3), ("LZ4", 0, 0), ("SNAPPY", 1, 0)]
-)
 def test_through_spark(
-    spark: SparkSession,
-    service_url: str,
-    admin: Admin,
-    topic: str,
-    codec: str,
-    size: int,
-    partitions: int,
+    spark: SparkSession, service_url: str, admin: Admin, topic: str
 ) -> None:
-    """Spark shows the official client's rows, in every part."""
-    if partitions:
-        admin.create_partitioned(topic, partitions)
-    sent = assorted(250)
-    official.produce(
-        service_url, topic, sent, batch=size, compression_type=CODECS[codec]
-    )
-    expected = official.read_back(service_url, topic, partitions=partitions)
-    rows = spark_rows(spark, service_url, topic)
-    assert sorted(rows, key=lambda row: row.message_id) == sorted(
-        expected, key=lambda row: row.message_id
-    )
+    """Spark shows the official client's rows of all layouts, in every part."""
+    layouts = (("ZSTD", 100, 3), ("LZ4", 0, 0), ("SNAPPY", 1, 0))
+    sent, topics, expected = assorted(250), [], []
+    for codec, size, partitions in layouts:
+        topics.append(name := f"{topic}-{codec}")
+        if partitions:
+            admin.create_partitioned(name, partitions)
+        official.produce(
+            service_url, name, sent, batch=size, compression_type=CODECS[codec]
+        )
+        theirs = official.read_back(service_url, name, partitions=partitions)
+        assert len(theirs) == len(sent)
+        expected += theirs
+
+    def place(row: official.Row) -> tuple[Any, ...]:
+        return row.topic, row.message_id
+
+    rows = spark_rows(spark, service_url, topics)
+    assert sorted(rows, key=place) == sorted(expected, key=place)
 
 
 def test_default_columns_in_spark(

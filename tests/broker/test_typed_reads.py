@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics with schemas through Spark, on a real broker.
+"""Topics with schemas on a real broker, read in this process and through Spark.
 
 The official client registers AVRO and JSON, and encodes them; what it cannot send is
-registered by the admin calls and sent as raw entries.
+registered by the admin calls and sent as raw entries. Spark is where errors, empty
+topics, actions or streams are about it: types of all kinds go through it in
+``test_typed_round_trip.py``.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pulsar
+import pyarrow as pa
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from pulsar.schema import (
@@ -25,11 +28,15 @@ from pulsar.schema import (
     StringSchema,
 )
 from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
+from pulsar_spark import SchemaError
 from pulsar_spark.schemas.info import version_bytes
-from tests.support import official
+from tests.support import official, reading
 from tests.support.entries import batch, chunks, member, message
 from tests.support.raw_publisher import RawPublisher
+from tests.support.writes import write_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -95,6 +102,26 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
+def read(
+    url: str, topic: str, columns: StructType | None = None, **options: str
+) -> list[dict[str, Any]]:
+    """The rows of a batch read without Spark."""
+    return read_table(url, topic, columns, **options).to_pylist()
+
+
+def read_table(
+    url: str, topic: str, columns: StructType | None = None, **options: str
+) -> pa.Table:
+    """The same in Arrow, of the value's columns unless said otherwise."""
+    given = {"metadataColumns": "none", "topic": topic, **options}
+    return reading.read_frame(url, given, columns)
+
+
+def types_of(table: pa.Table) -> str:
+    """The types of its columns, as Spark shows them."""
+    return from_arrow_schema(table.schema).simpleString()
+
+
 def send(url: str, topic: str, *messages: tuple[bytes | None, int | None]) -> None:
     """Send values with versions of a schema, or without."""
     with RawPublisher(url, topic) as publisher:
@@ -130,12 +157,12 @@ def test_three_versions_in_turn(
         )
     ]
     assert rows(frame) == expected
-    first = load(spark, service_url, topic, schemaVersion="0")
-    assert rows(first) == [{"id": at, "name": "abc"[at % 3]} for at in range(9)]
-    chosen = load(spark, service_url, topic, schema="score DOUBLE, id BIGINT")
-    assert rows(chosen)[2] == {"score": 2.0, "id": 2}
-    raw = load(spark, service_url, topic, schema="value BINARY")
-    assert rows(raw)[0] == {"value": bytes.fromhex("000261")}
+    first = read(service_url, topic, schemaVersion="0")
+    assert first == [{"id": at, "name": "abc"[at % 3]} for at in range(9)]
+    some = StructType().add("score", "double").add("id", "long")
+    assert read(service_url, topic, some)[2] == {"score": 2.0, "id": 2}
+    raw = read(service_url, topic, StructType().add("value", "binary"))
+    assert raw[0] == {"value": bytes.fromhex("000261")}
 
     # And one that says nothing of its schema, and a tombstone that does.
     send(service_url, topic, (b"\x08\x02z", None), (None, 2))
@@ -144,18 +171,16 @@ def test_three_versions_in_turn(
     ):
         load(spark, service_url, topic).collect()
     nothing = dict.fromkeys(("id", "mail", "name", "score"))
-    found = rows(load(spark, service_url, topic, mode="PERMISSIVE"))
+    found = read(service_url, topic, mode="PERMISSIVE")
     assert found[9:] == [
         {**nothing, "_corrupt_record": b"\x08\x02z"},
         {**nothing, "_corrupt_record": None},
     ]
-    found = rows(load(spark, service_url, topic, mode="DROPMALFORMED"))
+    found = read(service_url, topic, mode="DROPMALFORMED")
     assert found == [*expected, nothing]
 
 
-def test_three_versions_in_json(
-    spark: SparkSession, service_url: str, topic: str
-) -> None:
+def test_three_versions_in_json(service_url: str, topic: str) -> None:
     """As the official client writes it, over several lines."""
     with official.client(service_url) as one:
         senders = [
@@ -166,7 +191,7 @@ def test_three_versions_in_json(
             senders[0].send(Json1(id=at, name="größer"))
             senders[1].send(Json2(id=at, name="b", mail="m"))
             senders[2].send(Json3(id=at, name="c", score=2.0))
-    assert rows(load(spark, service_url, topic)) == [
+    assert read(service_url, topic) == [
         {"id": at, "mail": mail, "name": name, "score": score}
         for at in range(2)
         for mail, name, score in (
@@ -194,7 +219,6 @@ def test_three_versions_in_json(
     ],
 )
 def test_primitive_schemas(
-    spark: SparkSession,
     service_url: str,
     admin: Admin,
     topic: str,
@@ -207,9 +231,9 @@ def test_primitive_schemas(
     admin.create_topic(topic)
     admin.add_schema(topic, kind, "")
     send(service_url, topic, (payload, 0), (None, 0))
-    frame = load(spark, service_url, topic)
-    assert frame.schema.simpleString() == f"struct<value:{type_}>"
-    assert rows(frame) == [{"value": value}, {"value": None}]
+    found = read_table(service_url, topic)
+    assert types_of(found) == f"struct<value:{type_}>"
+    assert found.to_pylist() == [{"value": value}, {"value": None}]
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])
@@ -218,7 +242,6 @@ def test_primitive_schemas(
     "definition", [{"namespace": "", "name": "In"}, {"name": ".In"}]
 )
 def test_names_in_no_namespace(
-    spark: SparkSession,
     service_url: str,
     admin: Admin,
     topic: str,
@@ -230,18 +253,17 @@ def test_names_in_no_namespace(
     inner = {**record(("a", "int")), **definition}
     outer = {**record(("first", inner), ("second", use)), "namespace": "db"}
     admin.add_schema(topic, kind, json.dumps(outer))
-    one = "struct(1 AS a) AS first, struct(2 AS a) AS second"
-    frame = spark.sql(f"SELECT {one}")
+    written = [{"first": {"a": 1}, "second": {"a": 2}}]
+    struct = pa.struct([("a", pa.int32())])
+    columns = pa.schema([("first", struct), ("second", struct)])
     options = {"service.url": service_url, "topic": topic}
-    frame.write.format("pulsar").mode("append").options(**options).save()
-    assert rows(load(spark, service_url, topic)) == rows(frame)
+    write_frame(options, pa.RecordBatch.from_pylist(written, columns))
+    assert read(service_url, topic) == written
     assert admin.schema_versions(topic) == 1
 
 
 @pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
-def test_key_value(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str, encoding: str
-) -> None:
+def test_key_value(service_url: str, admin: Admin, topic: str, encoding: str) -> None:
     """A key in the payload, or as the message's; NULLs of all kinds."""
     admin.create_topic(topic)
     admin.add_schema(
@@ -271,16 +293,16 @@ def test_key_value(
             publisher.send(*message(b"\0\0\0\1", key=b"k", **version))
             publisher.send(*message(b"\0\0\0\1", null_partition_key=True, **version))
             publisher.send(*message(None, key=b"k", **version))
-    found = load(spark, service_url, topic)
-    assert found.schema.simpleString() == "struct<key:string,value:int>"
-    assert rows(found) == [
+    found = read_table(service_url, topic)
+    assert types_of(found) == "struct<key:string,value:int>"
+    assert found.to_pylist() == [
         {"key": "k", "value": 1},
         {"key": None, "value": 1},
         {"key": "k", "value": None},
     ]
 
 
-def test_protobuf(spark: SparkSession, service_url: str, topic: str) -> None:
+def test_protobuf(service_url: str, topic: str) -> None:
     """Of the official client's: fields by the descriptor, with their defaults."""
     sent = [
         Timestamp(seconds=-(2**63), nanos=2**31 - 1),
@@ -292,14 +314,13 @@ def test_protobuf(spark: SparkSession, service_url: str, topic: str) -> None:
         for moment in sent:
             producer.send(moment)
     send(service_url, topic, (b"\x08", 0), (None, 0))
-    frame = load(spark, service_url, topic, mode="PERMISSIVE")
-    assert frame.schema.simpleString() == (
+    found = read_table(service_url, topic, mode="PERMISSIVE")
+    assert types_of(found) == (
         "struct<seconds:bigint,nanos:int,_corrupt_record:binary>"
     )
-    found = [tuple(row) for row in frame.collect()]
-    assert found == [
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
         *((moment.seconds, moment.nanos, None) for moment in sent),
-        (None, None, bytearray(b"\x08")),
+        (None, None, b"\x08"),
         (None, None, None),
     ]
 
@@ -313,55 +334,47 @@ def test_reading_an_empty_topic_gives_it_no_schema(
     assert admin.schema_versions(topic) == 0
     with official.client(service_url) as one:
         one.create_producer(topic, schema=StringSchema()).send("a")
-    assert rows(load(spark, service_url, topic)) == [{"value": "a"}]
+    assert read(service_url, topic) == [{"value": "a"}]
 
 
-def test_bytes_first_and_a_schema_later(
-    spark: SparkSession, service_url: str, topic: str
-) -> None:
+def test_bytes_first_and_a_schema_later(service_url: str, topic: str) -> None:
     """Rows from before have no version, and are never guessed."""
     official.produce(service_url, topic, [b"\x02\x02a"])
     with official.client(service_url) as one:
         schema = AvroSchema(None, schema_definition=V1)
         one.create_producer(topic, schema=schema).send({"id": 2, "name": "b"})
-    found = rows(load(spark, service_url, topic, mode="PERMISSIVE"))
+    found = read(service_url, topic, mode="PERMISSIVE")
     assert [(row["id"], row["_corrupt_record"]) for row in found] == [
         (None, b"\x02\x02a"),
         (2, None),
     ]
 
 
-def test_a_schema_that_was_deleted(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str
-) -> None:
+def test_a_schema_that_was_deleted(service_url: str, admin: Admin, topic: str) -> None:
     """The topic has bytes again; with a new schema, old messages are bad."""
     admin.create_topic(topic)
     admin.add_schema(topic, "INT32", "")
     send(service_url, topic, (b"\0\0\0\7", 0))
     admin.delete_schema(topic)
-    assert rows(load(spark, service_url, topic)) == [{"value": b"\0\0\0\7"}]
+    assert read(service_url, topic) == [{"value": b"\0\0\0\7"}]
     version = admin.add_schema(topic, "INT32", "")
     send(service_url, topic, (b"\0\0\0\x08", version))
-    found = rows(load(spark, service_url, topic, mode="PERMISSIVE"))
+    found = read(service_url, topic, mode="PERMISSIVE")
     assert [row["value"] for row in found] == [None, 8]
 
 
-def test_versions_that_nobody_knows(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str
-) -> None:
+def test_versions_that_nobody_knows(service_url: str, admin: Admin, topic: str) -> None:
     """Of any size: the broker is not asked by what would end the connection."""
     admin.create_topic(topic)
     admin.add_schema(topic, "INT32", "")
     with RawPublisher(service_url, topic) as publisher:
         for version in (b"\1", b"", bytes(8), version_bytes(99)):
             publisher.send(*message(b"\0\0\0\7", schema_version=version))
-    found = rows(load(spark, service_url, topic, mode="PERMISSIVE"))
+    found = read(service_url, topic, mode="PERMISSIVE")
     assert [row["value"] for row in found] == [None, None, 7, None]
 
 
-def test_partitions_have_one_schema(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str
-) -> None:
+def test_partitions_have_one_schema(service_url: str, admin: Admin, topic: str) -> None:
     """Registered with the topic, whichever partition a message is in."""
     admin.create_partitioned(topic, 3)
     with official.client(service_url) as one:
@@ -373,9 +386,9 @@ def test_partitions_have_one_schema(
         )
         for at in range(6):
             sender.send({"id": at, "name": "n"})
-    found = rows(load(spark, service_url, topic))
+    found = read(service_url, topic)
     assert sorted(row["id"] for row in found) == list(range(6))
-    alone = rows(load(spark, service_url, f"{topic}-partition-1"))
+    alone = read(service_url, f"{topic}-partition-1")
     assert 0 < len(alone) < 6
 
 
@@ -426,13 +439,9 @@ def test_topics_read_together(
         ("mail", "string"),
     ]
     assert sorted(rows(frame), key=lambda row: row["id"]) == expected
-    chosen = reader.options(**given).schema("id BIGINT, title STRING").load()
-    assert sorted(row["title"] or "" for row in rows(chosen)) == [
-        "",
-        "new",
-        "old",
-        "t1",
-    ]
+    some = StructType().add("id", "long").add("title", "string")
+    chosen = reading.read_frame(service_url, given, some)["title"].to_pylist()
+    assert sorted(title or "" for title in chosen) == ["", "new", "old", "t1"]
 
     stream = Stream(spark, service_url, first, tmp_path)
     del given["metadataColumns"]
@@ -447,23 +456,41 @@ def test_topics_read_together(
     ]
 
 
-@pytest.mark.parametrize("is_schema_deleted", [False, True])
 def test_the_first_topic_is_left_out_for_good(
     spark: SparkSession,
     service_url: str,
     admin: Admin,
     namespace: str,
     tmp_path: Path,
-    is_schema_deleted: bool,
 ) -> None:
-    """A stream goes on with a topic of the same schema, whatever became of the first's.
+    """A stream goes on with a topic of the same schema, though the first's is deleted.
 
     A new topic that is the first by name does not stop the stream either.
     """
+    stream = Stream(spark, service_url, "", tmp_path)
+    leave_out_the_first(stream, admin, namespace, is_schema_deleted=True)
+
+
+def test_the_first_topic_is_left_out_and_its_schema_is_kept(
+    service_url: str, admin: Admin, namespace: str
+) -> None:
+    """The same, whatever became of its schema."""
+    stream = StreamHere(service_url)
+    leave_out_the_first(stream, admin, namespace, is_schema_deleted=False)
+
+
+def leave_out_the_first(
+    stream: Stream | StreamHere,
+    admin: Admin,
+    namespace: str,
+    *,
+    is_schema_deleted: bool,
+) -> None:
+    """Run a stream of several topics across the end of the first."""
+    service_url = stream.url
     new, gone, stays = (f"persistent://{namespace}/{name}" for name in "abc")
     for number, name in enumerate((gone, stays)):
         publish(service_url, name, V1, [{"id": number, "name": "n"}])
-    stream = Stream(spark, service_url, gone, tmp_path)
     stream.given = {"topicsPattern": f"{namespace}/.*", "failOnDataLoss": "false"}
     assert sorted(row["id"] for row in stream.run()) == [0, 1]
     if is_schema_deleted:
@@ -480,7 +507,7 @@ def test_the_first_topic_is_left_out_for_good(
 
 
 def test_topics_with_different_schemas(
-    spark: SparkSession, service_url: str, admin: Admin, namespace: str
+    service_url: str, admin: Admin, namespace: str
 ) -> None:
     """They are named, unless bytes are asked for."""
     names = [f"persistent://{namespace}/{name}" for name in "ab"]
@@ -488,14 +515,16 @@ def test_topics_with_different_schemas(
         admin.create_topic(name)
         admin.add_schema(name, kind, "")
         send(service_url, name, (b"abcd", 0))
-    given = {"metadataColumns": "none", "service.url": service_url}
-    reader = spark.read.format("pulsar").options(**given, topics=",".join(names))
-    with pytest.raises(PySparkException) as caught:
-        reader.load()
+    given = {"metadataColumns": "none", "topics": ",".join(names)}
+    with pytest.raises(SchemaError) as caught:
+        reading.read_frame(service_url, given)
     for part in ("PULSAR_SCHEMA", *names, "`value` differs", "INT in", "STRING in"):
         assert part in str(caught.value)
-    found = rows(reader.option("allowDifferentTopicSchemas", "true").load())
-    assert found == [{"value": b"abcd", "__schemaVersion": 0}] * 2
+    given["allowDifferentTopicSchemas"] = "true"
+    assert (
+        reading.read_frame(service_url, given).to_pylist()
+        == [{"value": b"abcd", "__schemaVersion": 0}] * 2
+    )
 
 
 class Stream:
@@ -529,6 +558,23 @@ class Stream:
         finally:
             query.stop()
         return self.seen
+
+
+class StreamHere:
+    """The same without Spark."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.given: dict[str, str] = {}
+        self.offset = ""
+
+    def run(self) -> list[dict[str, Any]]:
+        """Starts it, or goes on, until it has read all; returns the new rows."""
+        options = {"metadataColumns": "none", "startingOffsets": "earliest"}
+        found, self.offset = reading.read_stream(
+            self.url, {**options, **self.given}, self.offset
+        )
+        return found.to_pylist()
 
 
 def publish(url: str, topic: str, text: Any, messages: Iterable[Any]) -> None:
@@ -656,10 +702,10 @@ def test_bad_values_in_all_layouts(
     assert frame.select("__key").where("__key IS NULL").count() == len(expected) - (
         1 if mode == "DROPMALFORMED" else 2
     )
-    some = "_corrupt_record BINARY, __key BINARY, id INT"
-    frame = load(spark, service_url, topic, mode=mode, schema=some)
-    assert [row.id for row in frame.collect()] == expected
-    bad = [bytes(row[0]) for row in frame.collect() if row[0] is not None]
+    some = StructType().add("_corrupt_record", "binary").add("__key", "binary")
+    table = read_table(service_url, topic, some.add("id", "integer"), mode=mode)
+    assert table["id"].to_pylist() == expected
+    bad = table["_corrupt_record"].drop_null().to_pylist()
     assert bad == ([] if mode == "DROPMALFORMED" else BAD)
     found: list[int | None] = []
     options = {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any rows through Spark into a topic with a schema, and back: they are equal.
+"""Any rows into a topic with a schema, and back: they are equal.
 
-``tests/arrow/test_round_trip.py`` draws many more, without Spark and a broker.
+Each kind of schema gets some through Spark, which is the same for all, and more without
+it. ``tests/arrow/test_round_trip.py`` draws many more, without a broker as well.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import pytest
 from pyspark.sql import types
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tests.broker import test_write
-from tests.broker.test_write import save
+from pulsar_spark.arrow.schema import TIMESTAMP
+from tests.broker.test_write import given, save
+from tests.support import reading
 from tests.support.random_rows import (
     LEAVES,
     any_columns,
@@ -23,8 +25,11 @@ from tests.support.random_rows import (
     any_struct,
     rows_of,
 )
+from tests.support.writes import write_frame
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(600)
@@ -54,9 +59,7 @@ def load(
     spark: SparkSession, service_url: str, topic: str, schema: Any = None
 ) -> list[dict[str, Any]]:
     """The rows of a topic, in their order."""
-    reader = spark.read.format("pulsar").options(
-        **test_write.given(service_url, topic, {})
-    )
+    reader = spark.read.format("pulsar").options(**given(service_url, topic, {}))
     if schema is not None:
         reader = reader.schema(schema)
     return collected(reader.option("metadataColumns", "none").load())
@@ -78,6 +81,20 @@ def check(
     assert load(spark, service_url, topic, types.StructType(asked)) == expected
     if options["schemaType"] in ("avro", "json"):
         assert load(spark, service_url, topic) == expected
+
+
+def check_here(
+    service_url: str, topic: str, batch: pa.RecordBatch, **options: str
+) -> None:
+    """The same without Spark."""
+    write_frame(given(service_url, topic, options), batch)
+    frame_schema = from_arrow_schema(batch.schema, prefer_timestamp_ntz=True)
+    asked = types.StructType([_as_asked(field) for field in frame_schema])
+    wanted = {"topic": topic, "metadataColumns": "none"}
+    kinds = [asked, None] if options["schemaType"] in ("avro", "json") else [asked]
+    for kind in kinds:
+        found = reading.read_frame(service_url, wanted, kind)
+        assert rows_of(found) == rows_of(batch)
 
 
 def _as_asked(field: types.StructField) -> types.StructField:
@@ -110,13 +127,20 @@ def pairs(chance: Random) -> pa.RecordBatch:
     return any_rows(chance, pa.schema([pa.field(*one) for one in names]), ROWS)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("form", ["avro", "json"])
-def test_records(
-    spark: SparkSession, service_url: str, topic: str, form: str, seed: int
-) -> None:
+def test_records(service_url: str, topic: str, form: str, seed: int) -> None:
     """Nested types, NULLs everywhere, and the extremes of each type."""
     batch = records(Random(f"{form} {seed}"))
+    check_here(service_url, topic, batch, schemaType=form)
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_records_through_spark(
+    spark: SparkSession, service_url: str, topic: str, form: str
+) -> None:
+    """The same as Spark has them."""
+    batch = records(Random(f"{form} 0"))
     check(spark, service_url, topic, batch, schemaType=form)
 
 
@@ -137,25 +161,50 @@ def test_every_type(
 
 
 @pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
-@pytest.mark.parametrize("seed", range(2))
-def test_pairs(
-    spark: SparkSession, service_url: str, topic: str, encoding: str, seed: int
-) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs(service_url: str, topic: str, encoding: str, seed: int) -> None:
     """Keys and values, NULL or empty, in the payload or as the message's key."""
     batch = pairs(Random(f"{encoding} {seed}"))
+    form = {"schemaType": "key_value", "keyValueEncodingType": encoding}
+    check_here(service_url, topic, batch, **form)
+
+
+@pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
+def test_pairs_through_spark(
+    spark: SparkSession, service_url: str, topic: str, encoding: str
+) -> None:
+    """The same as Spark has them."""
+    batch = pairs(Random(f"{encoding} 0"))
     form = {"schemaType": "key_value", "keyValueEncodingType": encoding}
     check(spark, service_url, topic, batch, **form)
 
 
-def test_single_columns(spark: SparkSession, service_url: str, topic: str) -> None:
-    """Each primitive holds all that its type has, TIME included, and NULL."""
+def singles() -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield a column of each type that has a primitive, and which one to ask for."""
     chance = Random(7)
-    for at, (type_, _) in enumerate(LEAVES):
+    for type_, _ in LEAVES:
         if pa.types.is_decimal(type_) or pa.types.is_binary(type_):
             continue  # there is no primitive for these
         batch = any_rows(chance, pa.schema([pa.field("value", type_)]), ROWS)
-        form = "string" if pa.types.is_string(type_) else "auto"
-        check(spark, service_url, f"{topic}-{at}", batch, schemaType=form)
+        yield "string" if pa.types.is_string(type_) else "auto", batch
+
+
+def test_single_columns(service_url: str, topic: str) -> None:
+    """Each primitive holds all that its type has, TIME included, and NULL."""
+    for at, (form, batch) in enumerate(singles()):
+        check_here(service_url, f"{topic}-{at}", batch, schemaType=form)
+
+
+@pytest.mark.parametrize(
+    "type_", [TIMESTAMP, pytest.param(None, marks=pytest.mark.matrix)], ids=str
+)
+def test_single_columns_through_spark(
+    spark: SparkSession, service_url: str, topic: str, type_: pa.DataType | None
+) -> None:
+    """The same as Spark has them, of one type, or of all."""
+    for at, (form, batch) in enumerate(singles()):
+        if type_ in (None, batch.schema.field(0).type):
+            check(spark, service_url, f"{topic}-{at}", batch, schemaType=form)
 
 
 @pytest.mark.soak

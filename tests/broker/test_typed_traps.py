@@ -7,30 +7,35 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from pulsar import schema as ps
 from pulsar.schema import ProtobufNativeSchema
-from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
+from pulsar_spark.errors import PulsarSparkError
 from tests.broker.test_typed_reads import (
     V1,
     Stream,
-    load,
     publish,
+    read,
+    read_table,
     record,
-    rows,
     send,
+    types_of,
 )
 from tests.broker.test_typed_writes import (
+    MORE,
     ORDERS,
     Order,
     as_orders,
-    orders,
-    save_error,
+    rows_of,
     text_of,
     typed,
     versions,
+    write,
+    write_error,
 )
 from tests.broker.test_write import save
 from tests.support import official
@@ -44,22 +49,26 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(300)
 
+#: A column that is asked for alone.
+ID = StructType().add("id", "long")
+
 
 class TestReading:
     """What is asked for, and no more, as it was written."""
 
-    def test_a_default_that_is_bytes(
-        self, spark: SparkSession, service_url: str, topic: str
-    ) -> None:
+    def test_a_default_that_is_bytes(self, service_url: str, topic: str) -> None:
         """Each of its characters is one byte, not text in UTF-8."""
         later = record(("id", "long"), ("name", "string"), ("b", "bytes", "\u00ff"))
         publish(service_url, topic, V1, [{"id": 1, "name": "a"}])
         publish(service_url, topic, later, [{"id": 2, "name": "a", "b": b"x"}])
-        found = rows(load(spark, service_url, topic, schema="id BIGINT, b BINARY"))
-        assert found == [{"id": 1, "b": b"\xff"}, {"id": 2, "b": b"x"}]
+        some = StructType().add("id", "long").add("b", "binary")
+        assert read(service_url, topic, some) == [
+            {"id": 1, "b": b"\xff"},
+            {"id": 2, "b": b"x"},
+        ]
 
     def test_decimals_that_are_none(
-        self, spark: SparkSession, service_url: str, admin: Admin, topic: str
+        self, service_url: str, admin: Admin, topic: str
     ) -> None:
         """In too small a fixed they are bytes; too long ones have no column."""
         decimal = {"logicalType": "decimal", "precision": 10, "scale": 2}
@@ -67,34 +76,31 @@ class TestReading:
         admin.create_topic(topic)
         admin.add_schema(topic, "AVRO", json.dumps(record(("d", small))))
         send(service_url, topic, (b"\x07", 0))
-        frame = load(spark, service_url, topic)
-        assert frame.schema.simpleString() == "struct<d:binary>"
-        assert rows(frame) == [{"d": b"\x07"}]
+        found = read_table(service_url, topic)
+        assert types_of(found) == "struct<d:binary>"
+        assert found.to_pylist() == [{"d": b"\x07"}]
 
         large: Any = {"type": "bytes", **decimal, "precision": 50}
         other = f"{topic}-large"
         admin.create_topic(other)
         text = record(("d", large), ("id", "long"))
         admin.add_schema(other, "AVRO", json.dumps(text))
-        with pytest.raises(PySparkException, match=r"PULSAR_SCHEMA.*`d`.*38"):
-            load(spark, service_url, other)
+        with pytest.raises(PulsarSparkError, match=r"PULSAR_SCHEMA.*`d`.*38"):
+            read(service_url, other)
         send(service_url, other, (b"\2\7\2", 0))
-        assert rows(load(spark, service_url, other, schema="id BIGINT")) == [{"id": 1}]
+        assert read(service_url, other, ID) == [{"id": 1}]
 
-    def test_what_is_not_asked_for(
-        self, spark: SparkSession, service_url: str, topic: str
-    ) -> None:
+    def test_what_is_not_asked_for(self, service_url: str, topic: str) -> None:
         """It is not decoded: text that is none does no harm where nobody wants it."""
         text = record(("bad", "string"), ("id", "long"), ("list", _strings()))
         publish(service_url, topic, text, [])
         send(service_url, topic, (b"\2\xff\x0a\2\2\xff\0", 0))
-        with pytest.raises(PySparkException, match=r"PULSAR_CORRUPT_MESSAGE.*`bad`"):
-            load(spark, service_url, topic).collect()
-        frame = load(spark, service_url, topic, schema="id BIGINT")
-        assert rows(frame) == [{"id": 5}]
+        with pytest.raises(PulsarSparkError, match=r"PULSAR_CORRUPT_MESSAGE.*`bad`"):
+            read(service_url, topic)
+        assert read(service_url, topic, ID) == [{"id": 5}]
 
     def test_defaults_of_another_type(
-        self, spark: SparkSession, service_url: str, admin: Admin, topic: str
+        self, service_url: str, admin: Admin, topic: str
     ) -> None:
         """A first version may have one, and no other version can follow it.
 
@@ -105,9 +111,11 @@ class TestReading:
         text = record(("a", "int", "xx"), ("id", "long"))
         admin.add_schema(topic, "AVRO", json.dumps(text))
         send(service_url, topic, (b"\2\4", 0))
-        assert rows(load(spark, service_url, topic)) == [{"a": 1, "id": 2}]
-        frame = spark.createDataFrame([(3, 4, 5)], "a int, id bigint, more int")
-        error = save_error(frame, service_url, topic)
+        assert read(service_url, topic) == [{"a": 1, "id": 2}]
+        number = pa.int32()
+        types = pa.schema([("a", number), ("id", pa.int64()), ("more", number)])
+        row = pa.RecordBatch.from_pylist([{"a": 3, "id": 4, "more": 5}], types)
+        error = write_error(service_url, topic, row)
         assert "[PULSAR_SCHEMA]" in error
         assert "refuses the schema of these rows" in error
         assert "new: `more` INT. Write" in error
@@ -131,21 +139,22 @@ class TestWriting:
 
     @pytest.mark.parametrize("form", ["avro", "json"])
     def test_a_column_more_than_another_client_has(
-        self, spark: SparkSession, service_url: str, topic: str, form: str
+        self, service_url: str, topic: str, form: str
     ) -> None:
         """Its schema gets the column, and its consumers go on."""
         schema = ps.AvroSchema(Order) if form == "avro" else ps.JsonSchema(Order)
         with official.client(service_url) as client:
             client.create_producer(topic, schema=schema).send(Order(id=0))
-        save(orders(spark).selectExpr("*", "nullif(1, id) more"), service_url, topic)
+        write(service_url, topic, rows_of(MORE))
         assert versions(service_url, topic) == {0, 1}
         registered = text_of(service_url, topic)
         names = [field["name"] for field in registered["fields"]]
         assert registered["name"].rpartition(".")[2] == "Order"
         assert names == ["id", "user", "amount", "ok", "more"]
         assert as_orders(typed(service_url, topic, schema, 4))[1:] == ORDERS
-        found = load(spark, service_url, topic, schema="id BIGINT, more INT")
-        assert [tuple(row) for row in found.collect()] == [
+        some = StructType().add("id", "long").add("more", "integer")
+        found = read(service_url, topic, some)
+        assert [tuple(row.values()) for row in found] == [
             (0, None),
             (1, None),
             (2, 1),
@@ -153,31 +162,29 @@ class TestWriting:
         ]
 
     def test_a_column_more_than_fields_that_are_never_null(
-        self, spark: SparkSession, service_url: str, admin: Admin, topic: str
+        self, service_url: str, admin: Admin, topic: str
     ) -> None:
         """They stay so, though Spark's columns may all be NULL; a NULL is a bad row."""
         publish(service_url, topic, V1, [{"id": 1, "name": "a"}])
-        frame = spark.createDataFrame(
-            [(2, "b", "m")], "id bigint, name string, mail string"
-        )
-        save(frame, service_url, topic)
+        text = pa.string()
+        types = pa.schema([("id", pa.int64()), ("name", text), ("mail", text)])
+        row = {"id": 2, "name": "b", "mail": "m"}
+        write(service_url, topic, pa.RecordBatch.from_pylist([row], types))
         assert admin.schema_versions(topic) == 2
-        assert rows(load(spark, service_url, topic)) == [
+        assert read(service_url, topic) == [
             {"id": 1, "name": "a", "mail": None},
             {"id": 2, "name": "b", "mail": "m"},
         ]
-        none = spark.createDataFrame(
-            [(None, "b", "m")], "id bigint, name string, mail string"
-        )
-        assert "`id` is NULL" in save_error(none, service_url, topic)
+        none = pa.RecordBatch.from_pylist([{**row, "id": None}], types)
+        assert "`id` is NULL" in write_error(service_url, topic, none)
 
     def test_columns_that_no_schema_has(
-        self, spark: SparkSession, service_url: str, admin: Admin, namespace: str
+        self, service_url: str, admin: Admin, namespace: str
     ) -> None:
         """The error comes before the topic does."""
-        frame = spark.createDataFrame([(1, 2)], "`bad-name` int, b int")
+        row = pa.record_batch({"bad-name": [1], "b": [2]})
         topic = f"persistent://{namespace}/none"
-        assert "`bad-name` is no name" in save_error(frame, service_url, topic)
+        assert "`bad-name` is no name" in write_error(service_url, topic, row)
         assert admin.topics(namespace) == []
 
     def test_two_writers_that_begin_together(
@@ -191,14 +198,14 @@ class TestWriting:
         admin.create_topic(topic)
         failures: list[BaseException] = []
 
-        def write(columns: str, values: list[Any]) -> None:
+        def begin(columns: str, values: list[Any]) -> None:
             try:
                 # By this Spark knows the thread's session, and finds Python's sources.
                 save(spark.createDataFrame(values, columns), service_url, topic)
             except BaseException as error:
                 failures.append(error)
 
-        threads = [threading.Thread(target=write, args=one) for one in given]
+        threads = [threading.Thread(target=begin, args=one) for one in given]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -207,8 +214,7 @@ class TestWriting:
         assert versions(service_url, topic) == {0, 1}
         found: dict[int, dict[str, Any]] = {}
         for version in ("0", "1"):
-            frame = load(spark, service_url, topic, schemaVersion=version)
-            for row in rows(frame):
+            for row in read(service_url, topic, schemaVersion=version):
                 known = found.setdefault(row["id"], {})
                 known.update({k: v for k, v in row.items() if v is not None})
         assert found == {

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed writes, as the official client's typed consumers and its registry see them."""
+"""Typed writes, as the official client's typed consumers and its registry see them.
+
+Spark writes where its types, its tasks, its errors or its streams are looked at, and no
+Spark where it would add nothing; ``test_typed_round_trip.py`` has more through Spark.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pulsar
+import pyarrow as pa
 import pytest
 from pulsar import schema as ps
 
+from pulsar_spark.arrow.schema import TIMESTAMP
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.client.schemas import SchemaLookup
+from pulsar_spark.errors import PulsarSparkError
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.schemas.info import SchemaInfo, SchemaType, version_number
 from tests.broker.test_write import given, save
 from tests.support import official, reading
+from tests.support.writes import write_frame
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,14 +58,46 @@ ORDERS = [(1, "ann", 1.5, True), (2, "größe 🚀", -0.0, False), (3, None, Non
 # (Of a boolean this client takes NULL for False.)
 
 
-def orders(spark: SparkSession, *, nullable: bool = True) -> DataFrame:
+def orders(spark: SparkSession) -> DataFrame:
     """Rows of it, by columns in another order."""
-    rows = ORDERS if nullable else ORDERS[:2]
     frame = spark.createDataFrame(
-        [(ok, id_, amount, user) for id_, user, amount, ok in rows],
+        [(ok, id_, amount, user) for id_, user, amount, ok in ORDERS],
         "ok boolean, id bigint, amount double, user string",
     )
     return frame.coalesce(1)
+
+
+#: The columns of `orders` in Arrow.
+COLUMNS = (
+    pa.field("ok", pa.bool_()),
+    pa.field("id", pa.int64()),
+    pa.field("amount", pa.float64()),
+    pa.field("user", pa.string()),
+)
+
+#: A further one, which is NULL of the first row.
+MORE = pa.field("more", pa.int32())
+
+
+def rows_of(*further: pa.Field, count: int = len(ORDERS)) -> pa.RecordBatch:
+    """The first rows of `orders`, without Spark; all but the first have further 1s."""
+    names = ("id", "user", "amount", "ok")
+    more = {field.name: 1 for field in further}
+    rows = [{**dict(zip(names, row, strict=True)), **more} for row in ORDERS[:count]]
+    for field in further:
+        if field.nullable:
+            rows[0][field.name] = None
+    return pa.RecordBatch.from_pylist(rows, pa.schema([*COLUMNS, *further]))
+
+
+def column(name: str, type_: pa.DataType, *values: Any) -> pa.RecordBatch:
+    """A column of rows that have no other."""
+    return pa.RecordBatch.from_arrays([pa.array(values, type_)], names=[name])
+
+
+def write(service_url: str, topic: str, *tasks: pa.RecordBatch, **options: str) -> None:
+    """A batch write without Spark, of the rows of each task."""
+    write_frame(given(service_url, topic, options), *tasks)
 
 
 def latest(service_url: str, topic: str) -> SchemaInfo | None:
@@ -103,6 +143,15 @@ def save_error(frame: DataFrame, service_url: str, topic: str, **options: str) -
     return str(caught.value)
 
 
+def write_error(
+    service_url: str, topic: str, *tasks: pa.RecordBatch, **options: str
+) -> str:
+    """What a write without Spark says that must fail."""
+    with pytest.raises(PulsarSparkError) as caught:
+        write(service_url, topic, *tasks, **options)
+    return str(caught.value)
+
+
 def as_orders(values: list[Any]) -> list[tuple[Any, ...]]:
     """Records of the official client as tuples."""
     return [(one.id, one.user, one.amount, one.ok) for one in values]
@@ -110,14 +159,14 @@ def as_orders(values: list[Any]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("form", ["avro", "json"])
 def test_a_schema_of_the_official_client(
-    spark: SparkSession, service_url: str, topic: str, form: str
+    service_url: str, topic: str, form: str
 ) -> None:
     """Rows that fit it use it as it is: no new version, its field order and names."""
     schema = ps.AvroSchema(Order) if form == "avro" else ps.JsonSchema(Order)
     with official.client(service_url) as client:
         client.create_producer(topic, schema=schema).send(Order(id=0, user="first"))
     before = latest(service_url, topic)
-    save(orders(spark), service_url, topic)
+    write(service_url, topic, rows_of())
     assert latest(service_url, topic) == before
     assert versions(service_url, topic) == {0}
     assert as_orders(typed(service_url, topic, schema, 4))[1:] == ORDERS
@@ -149,59 +198,72 @@ SAMPLES = [
     (None, None, None, None, None, None),
 ]
 
+SAMPLE_COLUMNS = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("data", pa.binary()),
+        ("share", pa.float64()),
+        ("small", pa.float32()),
+        ("color", pa.string()),
+        ("text", pa.string()),
+    ]
+)
+
 
 @pytest.mark.parametrize("form", ["AVRO", "JSON"])
-def test_values_of_all_kinds(
-    spark: SparkSession, service_url: str, topic: str, form: str
-) -> None:
-    """What Spark writes by a schema of Python's is for Python what it is for Spark."""
+def test_values_of_all_kinds(service_url: str, topic: str, form: str) -> None:
+    """What is written by a schema of Python's is for Python what it is for us."""
     schema = (ps.AvroSchema if form == "AVRO" else ps.JsonSchema)(Sample)
     with official.client(service_url) as client:
         client.create_producer(topic, schema=schema).close()
-    types = "number long, data binary, share double, small float, color string"
-    frame = spark.createDataFrame(SAMPLES, f"{types}, text string").coalesce(1)
+    names = SAMPLE_COLUMNS.names
+    samples = [dict(zip(names, row, strict=True)) for row in SAMPLES]
+    rows = pa.RecordBatch.from_pylist(samples, SAMPLE_COLUMNS)
     said = {} if form == "AVRO" else {"jsonBytes": "utf8"}
     if said:
-        error = save_error(frame, service_url, topic)
+        error = write_error(service_url, topic, rows)
         assert "`data` is of bytes" in error
         assert "set jsonBytes=base64, as Java's client does, or jsonBytes=utf8" in error
-    save(frame, service_url, topic, **said)
-    expected = [repr((*row[:4], row[4], row[5])) for row in SAMPLES]
+    write(service_url, topic, rows, **said)
+    expected = [repr(row) for row in SAMPLES]
     found = [
         (v.number, v.data, v.share, v.small, v.color and v.color.name, v.text)
         for v in typed(service_url, topic, schema, len(SAMPLES))
     ]
     assert [*map(repr, found)] == expected
-    again = spark.read.format("pulsar").options(**given(service_url, topic, said))
-    rows = again.load().select("number", "data", "share", "small", "color", "text")
-    as_bytes = [
-        (*row[:1], row[1] and bytes(row[1]), *row[2:]) for row in rows.collect()
-    ]
-    assert [*map(repr, as_bytes)] == expected
+    again = reading.read_frame(service_url, {"topic": topic, **said})
+    ours = again.select(names).to_pylist()
+    assert [repr(tuple(row.values())) for row in ours] == expected
 
 
-@pytest.mark.parametrize("form", ["avro", "json"])
 def test_a_new_schema(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str, form: str
+    spark: SparkSession, service_url: str, admin: Admin, topic: str
 ) -> None:
     """All tasks and partitions of a write share the version that it registers."""
     admin.create_partitioned(topic, 3)
     frame = orders(spark).repartition(3)
-    save(frame, service_url, topic, schemaType=form)
+    save(frame, service_url, topic, schemaType="avro")
     save(frame, service_url, topic)
     assert versions(service_url, topic) == {0}
-    schema = ps.AvroSchema(Order) if form == "avro" else ps.JsonSchema(Order)
-    if form == "avro":  # this client insists on the name of the record
-        found = [
-            fastavro.schemaless_reader(
-                io.BytesIO(row.value), text_of(service_url, topic)
-            )
-            for row in official.read_back(service_url, topic, partitions=3)
-        ]
-        names = [(o["id"], o["user"], o["amount"], o["ok"]) for o in found]
-    else:
-        names = as_orders(typed(service_url, topic, schema, 6))
-    assert sorted(names, key=str) == sorted(ORDERS * 2, key=str)
+    schema = text_of(service_url, topic)  # the client insists on the record's name
+    found = [
+        fastavro.schemaless_reader(io.BytesIO(row.value or b""), schema)
+        for row in official.read_back(service_url, topic, partitions=3)
+    ]
+    fields = [(o["id"], o["user"], o["amount"], o["ok"]) for o in found]
+    assert sorted(fields, key=str) == sorted(ORDERS * 2, key=str)
+
+
+def test_a_new_schema_in_json(service_url: str, admin: Admin, topic: str) -> None:
+    """The same, and the official client takes it for that of its own record."""
+    admin.create_partitioned(topic, 3)
+    rows = rows_of()
+    tasks = [rows.slice(at, 1) for at in range(rows.num_rows)]
+    write(service_url, topic, *tasks, schemaType="json")
+    write(service_url, topic, *tasks)
+    assert versions(service_url, topic) == {0}
+    found = as_orders(typed(service_url, topic, ps.JsonSchema(Order), 6))
+    assert sorted(found, key=str) == sorted(ORDERS * 2, key=str)
 
 
 def text_of(service_url: str, topic: str) -> Any:
@@ -211,25 +273,22 @@ def text_of(service_url: str, topic: str) -> Any:
     return fastavro.parse_schema(json.loads(info.data))
 
 
-def test_text(spark: SparkSession, service_url: str, topic: str) -> None:
+def test_text(service_url: str, topic: str) -> None:
     """On a topic of Python's StringSchema: its version, though its data is odd."""
     schema = ps.StringSchema()
     with official.client(service_url) as client:
         client.create_producer(topic, schema=schema).send("first")
-    frame = spark.createDataFrame([("a",), ("",), (None,), ("日本",)], "value string")
-    save(frame.coalesce(1), service_url, topic)
+    write(service_url, topic, column("value", pa.string(), "a", "", None, "日本"))
     assert versions(service_url, topic) == {0}
     assert typed(service_url, topic, schema, 5) == ["first", "a", "", None, "日本"]
 
 
-def test_text_without_a_schema(
-    spark: SparkSession, service_url: str, topic: str
-) -> None:
+def test_text_without_a_schema(service_url: str, topic: str) -> None:
     """A topic without one stays so, unless somebody says otherwise."""
-    frame = spark.createDataFrame([("a",)], "value string")
-    save(frame, service_url, topic)
+    rows = column("value", pa.string(), "a")
+    write(service_url, topic, rows)
     assert latest(service_url, topic) is None
-    save(frame, service_url, topic, schemaType="string")
+    write(service_url, topic, rows, schemaType="string")
     info = latest(service_url, topic)
     assert info is not None
     assert (info.type, info.data) == (SchemaType.STRING, b"")
@@ -239,41 +298,40 @@ def test_text_without_a_schema(
 @pytest.mark.parametrize(
     ("type_", "wanted", "value", "payload", "registered"),
     [
-        ("tinyint", "auto", -2, b"\xfe", "INT8"),
-        ("int", "auto", -2, b"\xff\xff\xff\xfe", "INT32"),
-        ("bigint", "auto", 1, bytes(7) + b"\1", "INT64"),
-        ("double", "auto", 1.5, struct.pack(">d", 1.5), "DOUBLE"),
-        ("boolean", "auto", True, b"\1", "BOOLEAN"),
-        ("date", "auto", dt.date(1969, 12, 31), b"\xff" * 8, "LOCAL_DATE"),
+        (pa.int8(), "auto", -2, b"\xfe", "INT8"),
+        (pa.int32(), "auto", -2, b"\xff\xff\xff\xfe", "INT32"),
+        (pa.int64(), "auto", 1, bytes(7) + b"\1", "INT64"),
+        (pa.float64(), "auto", 1.5, struct.pack(">d", 1.5), "DOUBLE"),
+        (pa.bool_(), "auto", True, b"\1", "BOOLEAN"),
+        (pa.date32(), "auto", dt.date(1969, 12, 31), b"\xff" * 8, "LOCAL_DATE"),
         (
-            "date",
+            pa.date32(),
             "date",
             dt.date(2024, 2, 29),
             bytes.fromhex("0000018df2292800"),
             "DATE",
         ),
         (
-            "timestamp_ntz",
+            pa.timestamp("us"),
             "auto",
             dt.datetime(2024, 2, 29, 12, 34, 56, 123456),
             bytes.fromhex("0000000000004d46") + struct.pack(">q", 45296123456000),
             "LOCAL_DATE_TIME",
         ),
     ],
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else None,
 )
 def test_primitives(
-    spark: SparkSession,
     service_url: str,
     topic: str,
-    type_: str,
+    type_: pa.DataType,
     wanted: str,
     value: Any,
     payload: bytes,
     registered: str,
 ) -> None:
     """A single column becomes what it is; its NULL is a null value with a version."""
-    frame = spark.createDataFrame([(value,), (None,)], f"v {type_}").coalesce(1)
-    save(frame, service_url, topic, schemaType=wanted)
+    write(service_url, topic, column("v", type_, value, None), schemaType=wanted)
     info = latest(service_url, topic)
     assert info is not None
     assert info.type_name == registered
@@ -282,20 +340,18 @@ def test_primitives(
     assert versions(service_url, topic) == {0}
 
 
-def test_incompatible(spark: SparkSession, service_url: str, topic: str) -> None:
+def test_incompatible(service_url: str, topic: str) -> None:
     """Nothing is written or registered, and the error has the cast to write.
 
     Brokers would pass another unit: they do not look at what numbers mean.
     """
-    save(orders(spark), service_url, topic)
-    for columns, part in (
-        (
-            ["'x' id", "1 colour"],
-            "`id` is STRING, and the schema has BIGINT: write CAST",
-        ),
-        (["current_timestamp() id"], "`id` is TIMESTAMP, and the schema has BIGINT"),
+    write(service_url, topic, rows_of())
+    two = pa.record_batch({"id": pa.array(["x"]), "colour": pa.array([1], pa.int32())})
+    for rows, part in (
+        (two, "`id` is STRING, and the schema has BIGINT: write CAST"),
+        (column("id", TIMESTAMP, 0), "`id` is TIMESTAMP, and the schema has BIGINT"),
     ):
-        text = save_error(spark.range(1).selectExpr(*columns), service_url, topic)
+        text = write_error(service_url, topic, rows)
         assert "[PULSAR_SCHEMA]" in text
         assert "AVRO, version 0, which these rows do not fit" in text
         assert part in text
@@ -305,22 +361,22 @@ def test_incompatible(spark: SparkSession, service_url: str, topic: str) -> None
     assert version_number(info.version) == 0
 
 
-def test_one_more_column(spark: SparkSession, service_url: str, topic: str) -> None:
+def test_one_more_column(service_url: str, topic: str) -> None:
     """It becomes the next version, and may be NULL, as topics want it."""
-    save(orders(spark), service_url, topic)
-    save(orders(spark).selectExpr("*", "nullif(1, id) more"), service_url, topic)
+    write(service_url, topic, rows_of())
+    write(service_url, topic, rows_of(MORE))
     assert versions(service_url, topic) == {0, 1}
-    save(orders(spark), service_url, topic)  # the last version has a default for it
+    write(service_url, topic, rows_of())  # the last version has a default for it
     assert versions(service_url, topic) == {0, 1}
-    never_null = orders(spark).selectExpr("*", "nullif(1, id) more", "1 as never_null")
-    save(never_null, service_url, topic)
-    save(orders(spark), service_url, topic)
+    never_null = pa.field("never_null", pa.int32(), nullable=False)
+    write(service_url, topic, rows_of(MORE, never_null))
+    write(service_url, topic, rows_of())
     assert versions(service_url, topic) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("form", ["AVRO", "JSON"])
 def test_a_record_of_another_client(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str, form: str
+    service_url: str, admin: Admin, topic: str, form: str
 ) -> None:
     """What was read is written without a new version; a field within it adds one."""
     admin.create_topic(topic)
@@ -328,73 +384,66 @@ def test_a_record_of_another_client(
     field = {"name": "v", "type": ["null", inner], "default": None}
     tree = {"type": "record", "name": "W", "doc": "theirs", "fields": [field]}
     admin.add_schema(topic, form, json.dumps(tree))
-    row = spark.range(1).selectExpr("named_struct('a', 7) v")
-    save(row, service_url, topic)
+    number = pa.field("a", pa.int32(), nullable=False)
+    write(service_url, topic, column("v", pa.struct([number]), {"a": 7}))
     assert versions(service_url, topic) == {0}
-    more = spark.range(1).selectExpr("named_struct('a', 7, 'more', 'x') v")
-    save(more, service_url, topic)
+    both = pa.struct([number, pa.field("more", pa.string(), nullable=False)])
+    write(service_url, topic, column("v", both, {"a": 7, "more": "x"}))
     inner["fields"].append(
         {"name": "more", "type": ["null", "string"], "default": None}
     )
     info = latest(service_url, topic)
     assert info is not None
     assert json.loads(info.data) == tree
-    read = spark.read.format("pulsar").options(**given(service_url, topic, {})).load()
-    found = read.selectExpr("v.a", "v.more").collect()
-    assert sorted(found, key=str) == [(7, "x"), (7, None)]
+    found = reading.read_frame(service_url, {"topic": topic})["v"].to_pylist()
+    assert found == [{"a": 7, "more": None}, {"a": 7, "more": "x"}]
 
 
-def test_a_first_schema_beside_messages(
-    spark: SparkSession, service_url: str, topic: str
-) -> None:
+def test_a_first_schema_beside_messages(service_url: str, topic: str) -> None:
     """A topic that has messages without a schema gets one only on request."""
-    save(spark.range(1).selectExpr("'x' AS value"), service_url, topic)
-    text = save_error(orders(spark), service_url, topic)
+    write(service_url, topic, column("value", pa.string(), "x"))
+    text = write_error(service_url, topic, rows_of())
     assert "has messages and no schema" in text
     assert "set schemaType=avro" in text
     assert latest(service_url, topic) is None
-    save(orders(spark), service_url, topic, schemaType="avro")
+    write(service_url, topic, rows_of(), schemaType="avro")
     assert len(official.read_back(service_url, topic)) == 1 + len(ORDERS)
 
 
 def test_values_in_json_that_are_no_records(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str
+    service_url: str, admin: Admin, topic: str
 ) -> None:
     """They are written as they are, and nothing is registered."""
     admin.create_topic(topic)
     admin.add_schema(topic, "JSON", '"int"')
-    save(spark.range(1).selectExpr("7 AS value"), service_url, topic)
+    write(service_url, topic, column("value", pa.int32(), 7))
     assert [row.value for row in official.read_back(service_url, topic)] == [b"7"]
     assert versions(service_url, topic) == {0}
 
 
-def test_bytes_and_typed_topics(
-    spark: SparkSession, service_url: str, topic: str
-) -> None:
+def test_bytes_and_typed_topics(service_url: str, topic: str) -> None:
     """Bytes get into a typed topic only on request."""
-    save(orders(spark), service_url, topic)
-    frame = spark.createDataFrame([(bytearray(b"raw"),)], "value binary")
-    text = save_error(frame, service_url, topic)
+    write(service_url, topic, rows_of())
+    raw = column("value", pa.binary(), b"raw")
+    text = write_error(service_url, topic, raw)
     assert "has the schema AVRO, version 0" in text
     assert "schemaType=bytes" in text
-    save(frame, service_url, topic, schemaType="bytes")
+    write(service_url, topic, raw, schemaType="bytes")
     assert versions(service_url, topic) == {0, None}
 
 
-def test_enforcement(
-    spark: SparkSession, service_url: str, admin: Admin, namespace: str
-) -> None:
+def test_enforcement(service_url: str, admin: Admin, namespace: str) -> None:
     """Where a schema is demanded, bytes are refused, and our own probes are not."""
     topic = f"persistent://{namespace}/typed"
-    save(orders(spark), service_url, topic)
+    write(service_url, topic, rows_of())
     admin.set_deduplication(namespace, True)
     admin.set_policy(namespace, "schemaValidationEnforced", True)
-    frame = spark.createDataFrame([(bytearray(b"raw"),)], "value binary")
-    text = save_error(frame, service_url, topic, schemaType="bytes")
+    raw = column("value", pa.binary(), b"raw")
+    text = write_error(service_url, topic, raw, schemaType="bytes")
     assert "[PULSAR_SCHEMA]" in text
-    assert "SchemaValidationEnforced" in text
+    assert "takes no values without a schema (SchemaValidationEnforced)" in text
     for guarantee in ("idempotent", "exactly-once"):
-        save(orders(spark), service_url, topic, deliveryGuarantee=guarantee)
+        write(service_url, topic, rows_of(), deliveryGuarantee=guarantee)
     assert versions(service_url, topic) == {0}
 
 
@@ -424,67 +473,114 @@ def test_every_type(spark: SparkSession, service_url: str, topic: str) -> None:
     assert found["u"] is None
 
 
-@pytest.mark.parametrize("form", ["avro", "json"])
-def test_round_trip(
-    spark: SparkSession, service_url: str, topic: str, form: str
-) -> None:
-    """Our own reader gives the rows as they were, extremes and NULLs included."""
-    row = """select {i} i, {l} l, {f} f, {d} d, {b} b, cast({n} as decimal(38,10)) n,
-        {s} s, cast({s} as binary) y, {day} day, {t} t, {a} a,
-        map('k', {s}, '"', null) m, named_struct('x', {l}, 'y', {a}) r"""
-    rows = [
-        {
-            "i": "2147483647", "l": "-9223372036854775807L - 1", "f": "float(1e-3)",
-            "d": "1.7976931348623157E308D", "b": "true", "s": "'größer 🚀\"'",
-            "n": "'-9999999999999999999999999999.9999999999'",
-            "day": "date'1582-10-15'", "t": "timestamp'9999-12-31 23:59:59.999999Z'",
-            "a": "array(1, null, -1)",
-        },
-        {
-            "i": "null", "l": "null", "f": "null", "d": "null", "b": "null",
-            "s": "null", "n": "null", "day": "null", "t": "null", "a": "null",
-        },
-        {
-            "i": "0", "l": "0L", "f": "float(0)", "d": "-0.5D", "b": "false", "s": "''",
-            "n": "'0.0000000001'", "day": "date'1969-12-31'",
-            "t": "timestamp'1969-12-31 23:59:59.999999Z'",
-            "a": "cast(array() as array<int>)",
-        },
-    ]  # fmt: skip
-    frame = spark.sql(" union all ".join(row.format(**one) for one in rows)).coalesce(1)
-    save(frame, service_url, topic, schemaType=form)
-    read = spark.read.format("pulsar").options(**given(service_url, topic, {}))
-    back = read.option("metadataColumns", "none").load()
-    assert back.columns == frame.columns
-    assert back.select(frame.columns).collect() == frame.collect()
-
-
-@pytest.mark.parametrize("kind", ["avro", "json", "instant"])
-def test_ends_of_time(
-    spark: SparkSession, service_url: str, topic: str, kind: str
-) -> None:
-    """The first and the last moment that Spark has, and days before 1582."""
-    literals = ["timestamp_micros(-9223372036854775807)"]
-    literals += [
-        "timestamp_micros(9223372036854775807)",
-        "TIMESTAMP'1500-02-28 00:00:00 UTC'",
-    ]
-    frame = spark.sql(f"SELECT explode(array({', '.join(literals)})) AS value")
-    if kind != "instant":
-        frame = frame.selectExpr("value", "CAST(value AS DATE) AS day")
-    save(frame.coalesce(1), service_url, topic, schemaType=kind)
-    read = spark.read.format("pulsar").options(
-        **{"service.url": service_url, "topic": topic, "metadataColumns": "none"}
+def extremes() -> list[dict[str, Any]]:
+    """Rows with the ends of what columns hold, with NULL everywhere, and with zeros."""
+    utc, text, number = dt.timezone.utc, 'größer 🚀"', -(2**63)
+    last, epoch = (
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999999, utc),
+        dt.date(1970, 1, 1),
     )
-    found = read.load()
+    items = [1, None, -1]
+    one = {
+        "i": 2**31 - 1,
+        "l": number,
+        "f": 2.0**-149,
+        "d": 1.7976931348623157e308,
+        "b": True,
+        "n": Decimal("-9999999999999999999999999999.9999999999"),
+        "s": text,
+        "y": text.encode(),
+        "day": dt.date(1582, 10, 15),
+        "t": last,
+        "a": items,
+        "m": [("k", text), ('"', None)],
+        "r": {"x": number, "y": items},
+    }
+    none = {**dict.fromkeys(one), "m": [("k", None), ('"', None)]}
+    none["r"] = {"x": None, "y": None}
+    zero = {
+        "i": 0,
+        "l": 0,
+        "f": 0.0,
+        "d": -0.5,
+        "b": False,
+        "n": Decimal("0.0000000001"),
+        "s": "",
+        "y": b"",
+        "day": epoch - dt.timedelta(1),
+        "t": dt.datetime(1969, 12, 31, 23, 59, 59, 999999, utc),
+        "a": [],
+        "m": [("k", ""), ('"', None)],
+        "r": {"x": 0, "y": []},
+    }
+    return [one, none, zero]
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_round_trip(service_url: str, topic: str, form: str) -> None:
+    """Our own reader gives the rows as they were, extremes and NULLs included."""
+    items = pa.list_(pa.field("element", pa.int32()))
+    columns = pa.schema(
+        [
+            ("i", pa.int32()),
+            ("l", pa.int64()),
+            ("f", pa.float32()),
+            ("d", pa.float64()),
+            ("b", pa.bool_()),
+            ("n", pa.decimal128(38, 10)),
+            ("s", pa.string()),
+            ("y", pa.binary()),
+            ("day", pa.date32()),
+            ("t", TIMESTAMP),
+            ("a", items),
+            ("m", pa.map_(pa.string(), pa.string())),
+            ("r", pa.struct([("x", pa.int64()), ("y", items)])),
+        ]
+    )
+    rows = pa.RecordBatch.from_pylist(extremes(), columns)
+    write(service_url, topic, rows, schemaType=form)
+    given = {"topic": topic, "metadataColumns": "none"}
+    found = reading.read_frame(service_url, given)
+    assert found.column_names == columns.names
+    assert found.to_pylist() == rows.to_pylist()
+
+
+#: The first and the last moment that Spark has, and a day before 1582.
+ENDS_OF_TIME_US = (-(2**63) + 1, 2**63 - 1, -14_826_758_400_000_000)
+
+
+def test_ends_of_time(spark: SparkSession, service_url: str, topic: str) -> None:
+    """The first and the last moment that Spark has, and one before 1582."""
+    moments = ", ".join(f"timestamp_micros({us})" for us in ENDS_OF_TIME_US)
+    frame = spark.sql(f"SELECT explode(array({moments})) AS value").coalesce(1)
+    save(frame, service_url, topic, schemaType="instant")
+    read = spark.read.format("pulsar").options(**given(service_url, topic, {}))
+    found = read.option("metadataColumns", "none").load()
     assert found.columns == frame.columns
-    texts = [f"CAST({name} AS STRING)" for name in frame.columns]
-    assert found.selectExpr(*texts).collect() == frame.selectExpr(*texts).collect()
+    text = "CAST(value AS STRING)"
+    assert found.selectExpr(text).collect() == frame.selectExpr(text).collect()
 
 
-def test_no_new_schemas(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str
-) -> None:
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_ends_of_time_in_records(service_url: str, topic: str, form: str) -> None:
+    """The same, beside their days."""
+    days = [us // 86_400_000_000 for us in ENDS_OF_TIME_US]
+    rows = pa.record_batch(
+        {
+            "value": pa.array(ENDS_OF_TIME_US, pa.int64()).cast(TIMESTAMP),
+            "day": pa.array(days, pa.int32()).cast(pa.date32()),
+        }
+    )
+    write(service_url, topic, rows, schemaType=form)
+    options = {"topic": topic, "metadataColumns": "none"}
+    found = reading.read_frame(service_url, options)
+    assert found.column_names == rows.schema.names
+    numbers = {"value": pa.int64(), "day": pa.int32()}
+    for name, type_ in numbers.items():
+        assert found[name].cast(type_).to_pylist() == rows[name].cast(type_).to_pylist()
+
+
+def test_no_new_schemas(service_url: str, admin: Admin, topic: str) -> None:
     """A namespace that lets nobody register: what fits is written, the rest named."""
     namespace = topic.rpartition("/")[0].removeprefix("persistent://")
     admin.create_topic(topic)
@@ -493,9 +589,9 @@ def test_no_new_schemas(
     admin.add_schema(topic, "AVRO", text)
     admin.set_policy(namespace, "isAllowAutoUpdateSchema", False)
     try:
-        save(spark.range(2), service_url, topic)
-        more = spark.range(2).selectExpr("id", "'x' AS more")
-        text = save_error(more, service_url, topic)
+        write(service_url, topic, column("id", pa.int64(), 0, 1))
+        more = pa.record_batch({"id": [0, 1], "more": ["x", "x"]})
+        text = write_error(service_url, topic, more)
     finally:
         admin.set_policy(namespace, "isAllowAutoUpdateSchema", True)
     assert "PULSAR_SCHEMA" in text
@@ -506,7 +602,7 @@ def test_no_new_schemas(
 
 def test_bad_rows(spark: SparkSession, service_url: str, topic: str) -> None:
     """NULL where the schema has none names column and row; nothing is written."""
-    save(orders(spark, nullable=False).filter("id = 1"), service_url, topic)
+    write(service_url, topic, rows_of(count=1))
     strict = json.dumps(
         {
             "type": "record",
@@ -525,15 +621,12 @@ def test_bad_rows(spark: SparkSession, service_url: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
-def test_key_value(
-    spark: SparkSession, service_url: str, topic: str, encoding: str
-) -> None:
+def test_key_value(service_url: str, topic: str, encoding: str) -> None:
     """Keys are where the schema has them, and so they are in a second write."""
-    frame = spark.createDataFrame([("k", 1), ("l", None)], "key string, value int")
-    frame = frame.coalesce(1)
+    pair = {"key": ["k", "l"], "value": pa.array([1, None], pa.int32())}
     first = {"schemaType": "key_value", "keyValueEncodingType": encoding}
-    save(frame, service_url, topic, **first)
-    save(frame, service_url, topic)
+    write(service_url, topic, pa.record_batch(pair), **first)
+    write(service_url, topic, pa.record_batch(pair))
     rows = official.read_back(service_url, topic)
     one = b"\0\0\0\1"
     if encoding == "INLINE":
@@ -545,13 +638,12 @@ def test_key_value(
     assert versions(service_url, topic) == {0}
 
 
-def test_chunks(spark: SparkSession, service_url: str, topic: str) -> None:
+def test_chunks(service_url: str, topic: str) -> None:
     """Each chunk says the version."""
     size = 12 << 20
-    frame = spark.createDataFrame([(1,)], "id int")
-    frame = frame.selectExpr("id", f"repeat('x', {size}) as text")
+    large = {"id": pa.array([1], pa.int32()), "text": ["x" * size]}
     chunked = {"p_chunkingEnabled": "true", "p_batchingEnabled": "false"}
-    save(frame, service_url, topic, **chunked)
+    write(service_url, topic, pa.record_batch(large), **chunked)
     (row,) = official.read_back(service_url, topic)
     assert row.value is not None
     found: Any = fastavro.schemaless_reader(
@@ -561,25 +653,25 @@ def test_chunks(spark: SparkSession, service_url: str, topic: str) -> None:
     assert versions(service_url, topic) == {0}
 
 
-def test_rows_that_name_topics(
-    spark: SparkSession, service_url: str, topic: str
-) -> None:
+def test_rows_that_name_topics(service_url: str, topic: str) -> None:
     """Each topic's own schema makes its values; a typed one takes no bytes."""
     with official.client(service_url) as client:
         for name, schema in (("a", ps.AvroSchema(Order)), ("j", ps.JsonSchema(Order))):
             client.create_producer(f"{topic}-{name}", schema=schema)
-    frame = orders(spark).selectExpr(
-        "*", f"concat('{topic}-', if(id % 2 = 0, 'a', 'j')) __topic"
+    named = [f"{topic}-{name}" for name in "jaj"]
+    rows = pa.record_batch(
+        {
+            **dict(zip(rows_of().schema.names, rows_of().columns, strict=True)),
+            "__topic": named,
+        }
     )
-    save(frame, service_url, "")
+    write(service_url, "", rows)
     in_avro = typed(service_url, f"{topic}-a", ps.AvroSchema(Order), 1)
     in_json = typed(service_url, f"{topic}-j", ps.JsonSchema(Order), 2)
     assert as_orders(in_avro) == ORDERS[1:2]
     assert as_orders(in_json) == [ORDERS[0], ORDERS[2]]
-    raw = spark.createDataFrame(
-        [(f"{topic}-a", bytearray(b"x"))], "__topic string, value binary"
-    )
-    assert "schemaType=bytes" in save_error(raw, service_url, "")
+    raw = pa.record_batch({"__topic": named[1:2], "value": [b"x"]})
+    assert "schemaType=bytes" in write_error(service_url, "", raw)
 
 
 def test_streams(
@@ -612,15 +704,12 @@ def test_streams(
     assert versions(service_url, topic) == {0}
 
 
-def test_replay(
-    spark: SparkSession, service_url: str, admin: Admin, namespace: str
-) -> None:
+def test_replay(service_url: str, admin: Admin, namespace: str) -> None:
     """Rows that are written again under one id are dropped."""
     topic = f"persistent://{namespace}/typed"
     admin.set_deduplication(namespace, True)
-    frame = orders(spark)
     again = {"deliveryGuarantee": "idempotent", "idempotenceId": "typed"}
     for _ in range(2):
-        save(frame, service_url, topic, **again)
+        write(service_url, topic, rows_of(), **again)
     assert len(official.read_back(service_url, topic)) == len(ORDERS)
     assert versions(service_url, topic) == {0}

@@ -228,9 +228,38 @@ def _shown_key(ours: bytes | None, theirs: bytes | None) -> bytes | None:
     return in_base64 if theirs == in_base64 else ours or None
 
 
+def batch_of(rows: Sequence[Sent], *, binary: bool) -> pa.RecordBatch:
+    """The rows of `frame_of` as Spark hands them over."""
+    type_ = pa.binary() if binary else pa.string()
+    columns: list[tuple[str, pa.DataType, list[Any]]] = [
+        ("__messageProperties", STRING_MAP, [r.properties for r in rows]),
+        ("__partition", pa.int16(), [r.partition for r in rows]),
+        ("__eventTime", TIMESTAMP, [r.event_us for r in rows]),
+        ("value", type_, [r.value for r in rows]),
+        (DELIVERY, TIMESTAMP, [r.deliver_ms and r.deliver_ms * 1000 for r in rows]),
+        ("__orderingKey", type_, [r.ordering_key for r in rows]),
+        ("__key", type_, [r.key for r in rows]),
+    ]
+    return pa.record_batch({name: pa.array(found, t) for name, t, found in columns})
+
+
 @pytest.mark.parametrize("batching", ["true", "false"])
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
 def test_every_column(
+    service_url: str, admin: Admin, topic: str, *, binary: bool, batching: str
+) -> None:
+    """All that rows say comes back; NULL as nothing."""
+    admin.create_partitioned(topic, 3)
+    sent = assorted(300, binary=binary)
+    rows = batch_of(sent, binary=binary)
+    write(service_url, topic, [rows], p_batchingEnabled=batching)
+    check_columns(service_url, topic, sent)
+
+
+@pytest.mark.parametrize(
+    ("binary", "batching"), [(False, "true"), (True, "false")], ids=["text", "binary"]
+)
+def test_every_column_through_spark(
     spark: SparkSession,
     service_url: str,
     admin: Admin,
@@ -239,7 +268,7 @@ def test_every_column(
     binary: bool,
     batching: str,
 ) -> None:
-    """All that rows say comes back; NULL as nothing, also in another time zone."""
+    """The same, also in another time zone."""
     admin.create_partitioned(topic, 3)
     sent = assorted(300, binary=binary)
     session_time_zone = spark.conf.get("spark.sql.session.timeZone")
@@ -249,7 +278,11 @@ def test_every_column(
         save(frame, service_url, topic, p_batchingEnabled=batching)
     finally:
         spark.conf.set("spark.sql.session.timeZone", session_time_zone)
+    check_columns(service_url, topic, sent)
 
+
+def check_columns(service_url: str, topic: str, sent: list[Sent]) -> None:
+    """The topic of three partitions has these rows, whole and in order."""
     rows = read_by_both(service_url, topic, 3)
     # Of a partition, rows come in the order in which they were written.
     by_partition: dict[str, list[Row]] = defaultdict(list)
@@ -738,16 +771,16 @@ def test_what_statistics_show(service_url: str, admin: Admin, topic: str) -> Non
     assert {row["__producerName"] for row in found} == {"größer"}
 
 
-# -- through Spark ---------------------------------------------------------------------
-
-
-def test_guarantee_none(spark: SparkSession, service_url: str, topic: str) -> None:
+def test_guarantee_none(service_url: str, topic: str) -> None:
     """Without a fault, rows that nobody waits for are there, too."""
-    frame = spark.range(1000).selectExpr("cast(id as string) value")
+    columns = {"value": [str(number) for number in range(1000)]}
     options = {"deliveryGuarantee": "none", "topicAutoCreation": "true"}
-    save(frame, service_url, topic, **options)
+    write(service_url, topic, columns, **options)
     values = Counter(values_of(read_by_both(service_url, topic)))
     assert values == Counter(str(i).encode() for i in range(1000))
+
+
+# -- through Spark ---------------------------------------------------------------------
 
 
 def test_no_rows(

@@ -7,7 +7,11 @@ Spark's own part is the same for all topics, so most tests leave it out and are 
 
 from __future__ import annotations
 
+import json
+import pickle
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from pulsar_spark import PulsarDataSource, decode_message_id
 from pulsar_spark.source.plan.read_task import ReadTask
@@ -16,7 +20,7 @@ from tests.support.official import Row
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from pulsar_spark.source.plan.ranges import TopicRange
     from pulsar_spark.spark.batch import PulsarReader
@@ -64,6 +68,72 @@ def rows_of(reader: PulsarReader, partition: Any) -> list[Row]:
         record_batch.validate(full=True)
         rows += to_rows(record_batch)
     return rows
+
+
+def read_frame(
+    service_url: str,
+    options: dict[str, str],
+    columns: StructType | None = None,
+) -> pa.Table:
+    """Read what a DataFrame would hold, in the order of its input partitions.
+
+    Args:
+        service_url: Where the topics are.
+        options: How to read.
+        columns: Those that a user asks for; None for those that the topics have.
+
+    Raises:
+        PulsarSparkError: The read cannot be done.
+    """
+    source: Any = PulsarDataSource({"service.url": service_url, **options})
+    if columns is None:
+        columns = source.schema()
+        source = _as_sent(source)
+    reader = source.reader(columns)
+    return _read(_as_sent(reader), reader.partitions())
+
+
+def read_stream(
+    service_url: str, options: dict[str, str], offset: str
+) -> tuple[pa.Table, str]:
+    """Read what there is by now, in a micro-batch of a stream that starts and stops.
+
+    Args:
+        service_url: Where the topics are.
+        options: How to read.
+        offset: Where the last micro-batch has ended; "" for none.
+
+    Returns:
+        The new rows, and where they end.
+    """
+    source: Any = PulsarDataSource({"service.url": service_url, **options})
+    columns = source.schema()
+    reader = _as_sent(source).streamReader(columns)
+    sent = _as_sent(reader)
+    try:
+        reader.prepareForTriggerAvailableNow()
+        start = json.loads(offset) if offset else reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        partitions = [] if start == end else reader.partitions(start, end)
+        rows = _read(sent, partitions)
+        reader.commit(end)
+    finally:
+        reader.stop()
+    return rows, json.dumps(end)
+
+
+def _read(reader: Any, partitions: Iterable[Any]) -> pa.Table:
+    """The rows of input partitions; each RecordBatch has the schema promised."""
+    batches = [batch for part in partitions for batch in reader.read(_as_sent(part))]
+    for batch in batches:
+        assert batch.schema == reader._schema
+        batch.validate(full=True)
+    return pa.Table.from_batches(batches, schema=reader._schema)
+
+
+def _as_sent(part: Any) -> Any:
+    """A copy, as Spark sends it to another process."""
+    return pickle.loads(pickle.dumps(part))  # noqa: S301 - our own
 
 
 def to_rows(record_batch: pa.RecordBatch) -> list[Row]:

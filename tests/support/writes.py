@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pickle
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from pulsar_spark import PulsarDataSource
 from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.options import parse_write_options
@@ -37,6 +40,32 @@ def write_batch(
     result = write.run(Task(0), iter([rows]))
     before_commit()
     write.commit([result])
+
+
+def write_frame(options: Mapping[str, str], *tasks: pa.RecordBatch) -> None:
+    """Write what a DataFrame would hold, in a batch write as Spark drives one.
+
+    Args:
+        options: How to write.
+        *tasks: The rows of each task, by columns of the types that Spark has.
+
+    Raises:
+        PulsarSparkError: The write cannot be done; it was aborted.
+    """
+    source = PulsarDataSource(dict(options))
+    schema = from_arrow_schema(tasks[0].schema, prefer_timestamp_ntz=True)
+    write, columns = source.batch_write(schema)
+    write.prepare()
+    results: list[Any] = []
+    try:
+        for number, rows in enumerate(tasks):
+            sent: BatchWrite = pickle.loads(pickle.dumps(write))  # noqa: S301 - our own
+            chosen = iter([rows.select(columns.names)])
+            results.append(sent.run(Task(number), chosen))
+    except BaseException:
+        write.abort(results)
+        raise
+    write.commit(results)
 
 
 def write_in_transactions(
