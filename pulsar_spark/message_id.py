@@ -93,6 +93,8 @@ _ID_TEXT = re.compile(
 
 #: What every client calls earliest: before the first entry of any ledger.
 EARLIEST = MessageId(-1, -1)
+#: The same as the end of a range that has nothing: no entry of any ledger is before.
+BEFORE_ALL = MessageId(0, -1)
 #: What every client calls latest: after the last entry of any ledger.
 LATEST = MessageId(_MAX_INT64, _MAX_INT64)
 
@@ -130,9 +132,14 @@ def message_after(last: MessageId) -> MessageId:
         last: A message of a batch, whose next one need not exist, or a whole entry.
     """
     if last.batch_index < 0:
-        return MessageId(last.ledger_id, last.entry_id + 1)
+        return entry_after(last)
     # The next entry where the index is the batch's last: readers know that.
     return MessageId(last.ledger_id, last.entry_id, last.batch_index + 1)
+
+
+def entry_after(last: MessageId) -> MessageId:
+    """Return the place right after the whole entry of a message."""
+    return MessageId(last.ledger_id, last.entry_id + 1)
 
 
 # MessageIdData on the wire, each number a varint:

@@ -623,7 +623,9 @@ def _check_range(given: Given, read: ReadOptions) -> None:
         if is_stream and edge is Edge.LATEST:
             continue  # that is where streams begin
         # Nothing of one topic partition is fine where others have rows to read.
-        positions = offsets.topics.values() or [offsets.default]
+        positions = [*offsets.topics.values()]
+        if not positions or not _names_all(offsets, read):
+            positions.append(offsets.default)
         if all(position is edge for position in positions):
             of = f" for {', '.join(offsets.topics)}" if offsets.topics else ""
             given.problems.append(
@@ -634,6 +636,15 @@ def _check_range(given: Given, read: ReadOptions) -> None:
     end = read.ending_times.default_ms if read.ending_times else None
     if start is not None and end is not None and start > end:
         given.problems.append("startingTime must not be later than endingTime.")
+
+
+def _names_all(offsets: OffsetsSpec, read: ReadOptions) -> bool:
+    """Return whether no topic partition can be left to the default."""
+    named = {TopicName.parse(name) for name in offsets.topics}
+    whole = {topic.common_name for topic in named if topic.base == topic}
+    return read.topics_pattern is None and all(
+        topic in named or topic.common_name in whole for topic in read.topics
+    )
 
 
 def _check_subscription(given: Given, read: ReadOptions) -> None:

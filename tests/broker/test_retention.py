@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark import DataLossError
+from pulsar_spark import DataLossError, EndOffsets, end_offsets
 from tests.support import official, reading
 from tests.support.entries import message
 from tests.support.raw_publisher import RawPublisher
@@ -113,3 +113,58 @@ def test_expiry(service_url: str, admin: Admin, topic: str, old: int) -> None:
         rows = batches(service_url, topic)
         next(rows)
     assert [n for batch in rows for n in batch] == list(range(10, 100))
+
+
+class TestReadsFromTimeToTime:
+    """Retention takes all that a topic had before a read by `end_offsets`."""
+
+    @pytest.fixture
+    def options(self, service_url: str, namespace: str) -> dict[str, str]:
+        """Of a read of a topic with rows."""
+        topic = f"persistent://{namespace}/from-time-to-time"
+        official.produce(service_url, topic, [b"a", b"b"], batch=2)
+        return {"service.url": service_url, "topic": topic}
+
+    def plan(self, options: dict[str, str], ends: EndOffsets, **more: str) -> int:
+        """How many tasks a read up to these ends has."""
+        given = {**options, "endingOffsets": ends.ending, **more}
+        return len(reading.reader_of(given["service.url"], given).partitions())
+
+    def take_all(self, admin: Admin, options: dict[str, str], *values: bytes) -> None:
+        """Retention leaves nothing but these new rows."""
+        admin.unload(options["topic"])
+        if values:
+            official.produce(options["service.url"], options["topic"], values, batch=1)
+        take_all_but_last(admin, options["topic"])
+
+    def test_what_no_read_had(self, admin: Admin, options: dict[str, str]) -> None:
+        """An error, though nothing says where the first read should start."""
+        ends = end_offsets(options)
+        self.take_all(admin, options, b"c")
+        with pytest.raises(DataLossError, match="where the read should end"):
+            self.plan(options, ends)
+        assert self.plan(options, ends, failOnDataLoss="false") == 0
+
+    def test_a_topic_that_was_made_again(
+        self, service_url: str, admin: Admin, options: dict[str, str]
+    ) -> None:
+        """The same."""
+        ends = end_offsets(options)
+        admin.delete(options["topic"], force=True)
+        official.produce(service_url, options["topic"], [b"c"], batch=1)
+        with pytest.raises(DataLossError, match="where the read should end"):
+            self.plan(options, ends)
+
+    def test_what_was_read(self, admin: Admin, options: dict[str, str]) -> None:
+        """No loss as long as the broker knows that nothing came after it."""
+        following = {"startingOffsets": end_offsets(options).following}
+        self.take_all(admin, options)
+        assert self.plan(options, end_offsets(options), **following) == 0
+
+    def test_what_was_read_before_the_ends(
+        self, admin: Admin, options: dict[str, str]
+    ) -> None:
+        """Nothing more was wanted."""
+        ends = end_offsets(options)
+        self.take_all(admin, options, b"c")
+        assert self.plan(options, ends, startingOffsets=ends.following) == 0

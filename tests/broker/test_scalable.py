@@ -178,6 +178,10 @@ class TestReads:
         given["failOnDataLoss"] = "false"
         rows = load(spark, broker, topic=topic.name, **given)
         assert values(rows) == numbered("e") + numbered("f")
+        # Nor does a first read up to ends that name what is gone pass over that.
+        given = {"endingOffsets": second.ending}
+        with pytest.raises(PySparkException, match="PULSAR_DATA_LOSS"):
+            load(spark, broker, topic=topic.name, **given).count()
 
     def test_more_rows_are_seen_each_time(
         self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic

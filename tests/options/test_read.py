@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -471,6 +472,37 @@ def test_streams_that_end() -> None:
     assert problem("endingOffsets", "earliest", streaming=True) == (
         "endingOffsets cannot be earliest in a stream: nothing would be read."
     )
+
+
+@pytest.mark.parametrize(
+    ("topics", "words"),
+    [
+        ({"topic": "t"}, {"t": {"0": "EDGE"}}),
+        ({"topics": "t,u"}, {"t": "EDGE"}),
+        ({"topicsPattern": "[a-z]"}, {"t": "EDGE"}),
+        ({"topic": "t"}, {"t": {"0": "EDGE", "1": "12:3"}}),
+    ],
+)
+def test_one_word_of_several(topics: dict[str, str], words: Any) -> None:
+    """What JSON does not name is read whole, unless `*` says that nothing of it is."""
+    for name, edge, other in (
+        ("startingOffsets", "latest", "earliest"),
+        ("endingOffsets", "earliest", "latest"),
+    ):
+        given = {"service.url": "pulsar://h", **topics}
+        text = json.dumps(words).replace("EDGE", edge)
+        parsed = parse_read_options({**given, name: text})
+        assert parsed == parse_read_options(
+            {**given, name: f'{text[:-1]}, "*": "{other}"}}'}
+        )
+        if "12:3" not in text:
+            with pytest.raises(OptionError, match="nothing would be read"):
+                parse_read_options({**given, name: f'{text[:-1]}, "*": "{edge}"}}'})
+    for text in ('{"t": "latest"}', '{"t-partition-1": "latest"}'):
+        (topic,) = json.loads(text)
+        for written in (topic, f"persistent://public/default/{topic}"):
+            with pytest.raises(OptionError, match="nothing would be read"):
+                read(topic=written, startingOffsets=text)
 
 
 def test_start_at_a_subscription() -> None:

@@ -42,7 +42,7 @@ from functools import partial
 from typing import Any
 
 from pulsar_spark.errors import SERVER_ERRORS, ProtocolError
-from pulsar_spark.message_id import EARLIEST, TxnId
+from pulsar_spark.message_id import EARLIEST, LATEST, TxnId
 from pulsar_spark.options import ClientOptions, ServiceUrl
 from pulsar_spark.schemas.info import (
     SchemaInfo,
@@ -561,6 +561,8 @@ class ScriptedBroker:
         self._places: dict[str, int] = {}  # of subscriptions that sought
         self._txn_numbers = itertools.count()
         self._ledgers: dict[str, list[int]] = {}  # of each topic, the open one last
+        # Of topics without entries, the last one removed, until they are loaded again.
+        self._last_removed: dict[str, tuple[int, int]] = {}
         self._next_ledger = LEDGER + 1
         self._lock = threading.RLock()  # guards topics, ledgers and subscriptions
         self._received = threading.Lock()  # guards what came, and what scripts say
@@ -623,6 +625,7 @@ class ScriptedBroker:
         with self._lock:
             ledger_id = LEDGER if name not in self._ledgers else self._new_ledger()
             self._ledgers[name] = [ledger_id]
+            self._last_removed.pop(name, None)
             self.topics[name] = []
 
     def append(self, name: str, *entries: StoredFrame) -> None:
@@ -667,6 +670,7 @@ class ScriptedBroker:
         """
         with self._lock:
             ledger_id, ledgers = self._new_ledger(), self._ledgers[name]
+            self._last_removed.pop(name, None)
             entries = self.topics[name]
             if not entries or entries[-1].place[0] != ledgers[-1]:
                 empty = ledgers.pop(), -1
@@ -693,6 +697,8 @@ class ScriptedBroker:
             del known[:count]
             lost = [entry.place for entry in entries if entry.place[0] in gone]
             del entries[: len(lost)]
+            if lost and not entries:
+                self._last_removed[name] = lost[-1]
             for subscription in self.subscriptions.values():
                 if subscription.topic != name or not lost:
                     continue
@@ -1120,6 +1126,8 @@ class ScriptedBroker:
                 start = 0 if body.initialPosition else len(entries)
             start = min(start, len(entries) - self.hidden.get(body.topic, 0))
             mark_delete = _before(entries, start, self._ledgers[body.topic])
+            if not entries and _is_at_the_end(body):
+                mark_delete = self._last_removed.get(body.topic, mark_delete)
             subscription = Subscription(*key, body.durable, mark_delete)
             self.subscriptions[key] = subscription
         elif subscription.durable != body.durable:
@@ -1539,6 +1547,14 @@ def _before(
     if entry_id == 0 and index > 0:
         return entries[index - 1].place
     return ledger_id, entry_id - 1
+
+
+def _is_at_the_end(body: pb.CommandSubscribe) -> bool:
+    """Whether a new subscription begins behind everything."""
+    if not body.HasField("start_message_id"):
+        return not body.initialPosition
+    start = commands.from_message_id_data(body.start_message_id)
+    return start.position == LATEST.position
 
 
 def _next_position(ledger_id: int, entries: Sequence[StoredFrame]) -> tuple[int, int]:

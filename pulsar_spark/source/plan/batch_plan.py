@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pulsar_spark.client.lookup import TopicLookup
@@ -12,9 +13,11 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import OptionError, TopicNotFoundError
 from pulsar_spark.message_id import (
+    BEFORE_ALL,
     EARLIEST,
     MessageId,
     TopicPositions,
+    entry_after,
     message_after,
 )
 from pulsar_spark.options import ReadOptions
@@ -27,6 +30,7 @@ from pulsar_spark.source.plan.ranges import (
     TopicRange,
     assign_offsets,
     is_after,
+    last_messages,
     range_between,
 )
 from pulsar_spark.source.plan.read_task import ReadTask, read_tasks
@@ -94,10 +98,19 @@ class _BatchPlanner:
         offsets = assign_offsets(
             self._options.starting_offsets, topics, option="startingOffsets"
         )
-        starts = find_starts(self._positions, self._options, topics, offsets)
         times = times_for(self._options.starting_times, topics, "startingTime")
         ends = self._ends(topics)
-        _check_order(offsets, ends)
+        # Where a read ends before its start nothing is wanted, so that nothing is lost.
+        for name in _check_order(offsets, ends):
+            del offsets[name], ends[name]
+        topics = [topic for topic in topics if topic.full_name in offsets]
+        # A time says nothing of what was stored up to there.
+        lasts_wanted = last_messages(
+            {n: end.last for n, end in ends.items() if end.option == "endingOffsets"}
+        )
+        starts = find_starts(
+            self._positions, self._options, topics, offsets, lasts_wanted
+        )
         kept_topics = [
             topic
             for topic in topics
@@ -174,9 +187,9 @@ class _BatchPlanner:
         for name, offset in offsets.items():
             if name in times:
                 continue
-            if isinstance(offset, MessageId):
+            if isinstance(offset, MessageId) and offset.position > BEFORE_ALL.position:
                 ends[name] = End(offset, "endingOffsets")
-            elif offset is Edge.EARLIEST:
+            elif offset is not Edge.LATEST:
                 ends[name] = _AT_THE_BEGINNING
         return ends
 
@@ -185,20 +198,35 @@ class _BatchPlanner:
 _AT_THE_BEGINNING = End(EARLIEST, "endingOffsets")
 
 
-def _place_after(end: MessageId) -> tuple[tuple[int, int], int]:
-    following = message_after(end)
-    return following.position, following.batch_index
+def _check_order(offsets: Mapping[str, Position], ends: Mapping[str, End]) -> set[str]:
+    """Return the topic partitions where the start follows right after the end.
 
-
-def _check_order(offsets: dict[str, Position], ends: dict[str, End]) -> None:
-    for name, (end, _) in ends.items():
+    Raises:
+        OptionError: One starts further behind.
+    """
+    passed = set()
+    for name, end in ends.items():
         start = offsets[name]
-        if not isinstance(start, MessageId) or not is_after(start, end):
+        # A topic partition of which nothing is to be read has no end to compare with.
+        if (
+            end == _AT_THE_BEGINNING
+            or not isinstance(start, MessageId)
+            or not is_after(start, end.last)
+        ):
             continue
         # A read that goes on where the last one ended may find nothing new.
-        if (start.position, start.batch_index) != _place_after(end):
-            place = "earliest" if end == EARLIEST else end
+        if not _is_right_after(start, end.last):
             raise OptionError(
-                f"The read of {name} would end at {place}, before it starts at {start}."
-                " Correct `startingOffsets` or `endingOffsets`."
+                f"The read of {name} would end at {end.last}, before it starts at "
+                f"{start}. Correct `startingOffsets` or `endingOffsets`."
             )
+        passed.add(name)
+    return passed
+
+
+def _is_right_after(start: MessageId, end: MessageId) -> bool:
+    """Return whether a start follows an end, or the whole entry of the end."""
+    return (start.position, start.batch_index) in {
+        (following.position, following.batch_index)
+        for following in (message_after(end), entry_after(end))
+    }

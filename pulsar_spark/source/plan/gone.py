@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Positions in options that are of topic partitions which are gone by now: pure.
 
-A program writes down where to go on, and comes back when a sealed segment of its
-scalable topic, or a topic of its pattern, has been deleted. Whether rows are lost
-depends on where the program stands there::
+A program writes down where to go on, and up to where. It comes back when a sealed
+segment of its scalable topic, or a topic of its pattern, has been deleted. Whether rows
+are lost depends on where the program stands there::
 
-    latest      it has read all there was: nothing is lost
-    12:3        what came from there on is lost
+    start       end
+    latest      any      it has read all there was: nothing is lost
+    12:3        12:2     nothing was wanted
+    12:3        12:9     the rows from there on are lost
+    (first row) 12:9     the rows up to there are lost
+    (first row) 0:-1     there was none
+    12:3        0:-1     no broker can tell what had come since: a loss
 
 Any other name that is not read is a mistake, see ``ranges``.
 """
@@ -46,6 +51,8 @@ def without_gone(
     if not layouts and options.topics_pattern is None:
         return options
     starts, ends = options.starting_offsets.topics, options.ending_offsets.topics
+    # Where nothing else is read, a misspelt end lifts no end.
+    is_bounded = options.ending_offsets.default is Edge.EARLIEST
     names = {topic.full_name for topic in topics}
     topic_names = {topic.common_name for topic in topics}
     gone = []
@@ -56,14 +63,16 @@ def without_gone(
         if topic.common_name in topic_names:
             is_gone = _is_deleted_segment(topic, position, layouts)
         else:
-            # The end of a topic that never was is a mistake which would lift the end.
-            is_gone = name in starts and _matches(options, name)
+            is_gone = (is_bounded or name in starts) and _matches(options, name)
         if is_gone:
             gone.append(name)
     for name in gone:
-        start, end = starts.get(name), ends.get(name)
-        if start is not None and _has_lost(name, start, end):
-            _report(name, start, fail_on_data_loss=options.fail_on_data_loss)
+        start, end = _start_of(options.starting_offsets, name), ends.get(name)
+        if isinstance(end, MessageId) and end.entry_id >= 0:
+            if _wants(start, end):
+                _report_end(name, end, fail_on_data_loss=options.fail_on_data_loss)
+        elif name in starts and _has_lost(name, starts[name], end):
+            _report(name, starts[name], fail_on_data_loss=options.fail_on_data_loss)
     return replace(
         options,
         starting_offsets=_without(options.starting_offsets, gone),
@@ -91,19 +100,54 @@ def _matches(options: ReadOptions, name: str) -> bool:
     return options.topics_pattern is not None and options.topics_pattern.matches(name)
 
 
-def _has_lost(name: str, start: Position, end: Position | None) -> bool:
+def _start_of(spec: OffsetsSpec, name: str) -> Position:
+    """Return the start of a deleted topic partition, or a word for the topic."""
+    topic = TopicName.parse(name)
+    whole = (topic.base.full_name, topic.common_name, topic.scalable_name)
+    words = [spec.topics[n] for n in whole if isinstance(spec.topics.get(n), Edge)]
+    return spec.topics.get(name, words[0] if words else spec.default)
+
+
+def _wants(start: Position, end: MessageId) -> bool:
+    """Return whether a read up to a message wanted rows."""
     if isinstance(start, MessageId):
-        return not isinstance(end, MessageId) or not is_after(start, end)
+        return not is_after(start, end)
+    return start is Edge.EARLIEST
+
+
+def _has_lost(name: str, start: Position, end: Position | None) -> bool:
+    """Return whether rows may be lost of what has no message as the end."""
+    if isinstance(start, MessageId):
+        return True
     # As in streams, a topic of which nothing was read yet may go.
-    return start is Edge.EARLIEST and is_segment(name)
+    is_unread = start is Edge.EARLIEST and is_segment(name)
+    return is_unread and not isinstance(end, MessageId)
 
 
 def _report(name: str, start: Position, *, fail_on_data_loss: bool) -> None:
     place = start.value if isinstance(start, Edge) else str(start)
-    message = (
+    _report_loss(
         f"{name} is gone, where `startingOffsets` begins at {place}: it was deleted,"
-        " and rows that came after that place with it."
+        " and rows that came after that place with it.",
+        name,
+        place,
+        fail_on_data_loss=fail_on_data_loss,
     )
+
+
+def _report_end(name: str, end: MessageId, *, fail_on_data_loss: bool) -> None:
+    _report_loss(
+        f"{name} is gone, where `endingOffsets` ends at {end}: it was deleted, and "
+        "the rows up to that place with it. (Or the name is misspelt.)",
+        name,
+        str(end),
+        fail_on_data_loss=fail_on_data_loss,
+    )
+
+
+def _report_loss(
+    message: str, name: str, place: str, *, fail_on_data_loss: bool
+) -> None:
     if fail_on_data_loss:
         raise DataLossError(
             f"{message} Set `failOnDataLoss` to false for one read to go on without "

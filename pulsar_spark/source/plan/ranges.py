@@ -150,6 +150,15 @@ def start_of(position: Position) -> MessageId:
     return position
 
 
+def last_messages(ends: Mapping[str, Position]) -> dict[str, MessageId]:
+    """Return the ends that name a message. No word does, nor a place like "12:-1"."""
+    return {
+        name: end
+        for name, end in ends.items()
+        if isinstance(end, MessageId) and end.entry_id >= 0
+    }
+
+
 def check_start(
     topic_partition: str,
     wanted: MessageId,
@@ -182,11 +191,58 @@ def check_start(
     if is_protected and _is_later_ledger(wanted, found.before):
         return found.first
     available = "" if found.is_empty else str(found.first)
-    message = (
+    _report_loss(
         f"{topic_partition} no longer has {wanted}, where the read should start; "
         + (f"the first one available is {available}" if available else "it is empty")
-        + ". Retention or expiry removed what was before."
+        + ". Retention or expiry removed what was before.",
+        topic_partition=topic_partition,
+        wanted=wanted,
+        available=available,
+        fail_on_data_loss=fail_on_data_loss,
     )
+    return found.first
+
+
+def check_end(
+    topic_partition: str,
+    end: MessageId,
+    before: MessageId,
+    *,
+    fail_on_data_loss: bool,
+) -> None:
+    """Report an end where all rows up to the end are gone.
+
+    Args:
+        topic_partition: Full name.
+        end: The last message wanted, inclusive.
+        before: The entry right before the first one that is stored.
+        fail_on_data_loss: Whether a loss is an error or a warning.
+
+    Raises:
+        DataLossError: The topic partition begins behind the end.
+    """
+    if before.position < end.position:
+        return
+    first = TopicPositions(before, None).first
+    _report_loss(
+        f"{topic_partition} no longer has {end}, where the read should end, nor any "
+        f"row before: it begins at {first}. Retention removed these rows, or the "
+        "topic was deleted and created again.",
+        topic_partition=topic_partition,
+        wanted=end,
+        available=str(first),
+        fail_on_data_loss=fail_on_data_loss,
+    )
+
+
+def _report_loss(
+    message: str,
+    *,
+    topic_partition: str,
+    wanted: MessageId,
+    available: str,
+    fail_on_data_loss: bool,
+) -> None:
     if fail_on_data_loss:
         raise DataLossError(
             f"{message} Set `failOnDataLoss` to false to go on with what there is.",
@@ -195,7 +251,6 @@ def check_start(
             available=available,
         )
     logger.warning("[PULSAR_DATA_LOSS] %s Going on with what there is.", message)
-    return found.first
 
 
 def _is_later_ledger(wanted: MessageId, before: MessageId) -> bool:

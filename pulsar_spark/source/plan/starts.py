@@ -13,7 +13,9 @@ from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import Position, TimesSpec
 from pulsar_spark.source.plan.ranges import (
     assign_times,
+    check_end,
     check_start,
+    is_after,
     start_of,
 )
 from pulsar_spark.topics import TopicName, is_segment
@@ -38,6 +40,7 @@ def find_starts(
     options: ReadOptions,
     topics: Sequence[TopicName],
     offsets: Mapping[str, Position],
+    ends: Mapping[str, MessageId],
 ) -> dict[str, Start]:
     """Return the start of each topic partition, by full name.
 
@@ -46,11 +49,13 @@ def find_starts(
         options: Starting times, which come before offsets, and what to do about losses.
         topics: The topic partitions.
         offsets: The starting offset of each, by full name.
+        ends: The last message wanted of those that are to be read up to a message.
 
     Raises:
         OptionError: Nothing was published since a starting time, and that is not
             allowed; or the times name a topic that is not read.
-        DataLossError: A start is no longer there, and ``failOnDataLoss`` is set.
+        DataLossError: A start is no longer there, or all rows up to an end are gone,
+            and ``failOnDataLoss`` is set.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
     times = times_for(options.starting_times, topics, "startingTime")
@@ -74,32 +79,46 @@ def find_starts(
         for name, offset in offsets.items()
         if isinstance(offset, MessageId) and not options.read_compacted
     }
-    empty = were_empty(lookup, begins, stored)
+    not_lost = without_loss(lookup, begins, stored)
     for name, positions in stored.items():
         first = positions.first
-        if name not in empty:
+        if name not in not_lost:
             first = _first(name, named[name], positions, options)
         if offsets[name] is Edge.LATEST and positions.last is not None:
             first = MessageId(positions.last.ledger_id, positions.last.entry_id + 1)
         starts[name] = Start(first, positions)
+    if not options.read_compacted:
+        # A start that is gone was reported, and its end is behind it.
+        asked = {
+            name: end
+            for name, end in ends.items()
+            if name not in begins or name in not_lost
+        }
+        _check_ends(lookup, options, starts, offsets, asked)
     return starts
 
 
-def were_empty(
+def without_loss(
     lookup: PositionLookup,
     begins: Mapping[str, MessageId],
     found: Mapping[str, TopicPositions],
 ) -> set[str]:
-    """Return the topic partitions whose ledger is gone and had no row, as brokers say.
+    """Return the topic partitions whose ledger is gone with no row that was wanted.
+
+    A topic knows its last row after that row was removed, until the topic is opened
+    again or has a further row::
+
+        wanted   last known   first stored
+        7:3      7:2          14:0           nothing had come after 7:2
+        7:3      7:4          14:0           7:3 and 7:4 are lost
+        7:3      14:-1        14:0           no broker can tell: a loss
 
     A position such as 12:-1 is of a ledger without a row. A broker removes an empty
-    ledger when it opens the topic again. If rows came into the ledger and were removed
-    with it, the topic still knows the last of them as its last position, until it is
-    opened again or has a further row.
+    ledger when it opens the topic again. Where no broker can tell, the ledger had none.
 
     Args:
         lookup: Asks the cluster.
-        begins: Positions by the full name of their topic partition.
+        begins: The first position wanted, by the full name of its topic partition.
         found: What the broker says of a reader that is placed right behind such a
             position, or at the beginning of the topic.
 
@@ -110,16 +129,46 @@ def were_empty(
         name: found[name].before.position
         for name, begin in begins.items()
         if name in found
-        and begin.ledger_id >= 0 > begin.entry_id
-        and begin.ledger_id < found[name].before.ledger_id
+        and 0 <= begin.ledger_id < found[name].before.ledger_id
         and found[name].before.entry_id < 0
     }
     lasts = lookup.from_message_ids(dict.fromkeys(gone, LATEST), absent_ok=True)
     return {
         name
         for name, last in lasts.items()
-        if not begins[name].position < last.before.position < gone[name]
+        if last.before.position < begins[name].position
+        or (
+            begins[name].entry_id < 0
+            and not begins[name].position < last.before.position < gone[name]
+        )
     }
+
+
+def _check_ends(
+    lookup: PositionLookup,
+    options: ReadOptions,
+    starts: Mapping[str, Start],
+    offsets: Mapping[str, Position],
+    ends: Mapping[str, MessageId],
+) -> None:
+    """Report ends before which a topic partition has no row left."""
+    doubtful = {}
+    for name, end in ends.items():
+        start = offsets.get(name)
+        is_passed = isinstance(start, MessageId) and is_after(start, end)
+        if start is Edge.LATEST or is_passed:
+            continue
+        if starts[name].found.before.position >= end.position:
+            doubtful[name] = end
+    # A start at a time may be behind an end that is still stored.
+    stored = lookup.from_message_ids(dict.fromkeys(doubtful, EARLIEST))
+    for name, end in doubtful.items():
+        check_end(
+            name,
+            end,
+            stored[name].before,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
 
 
 def times_for(

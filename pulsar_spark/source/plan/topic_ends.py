@@ -7,7 +7,13 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, message_after
+from pulsar_spark.message_id import (
+    BEFORE_ALL,
+    EARLIEST,
+    LATEST,
+    MessageId,
+    entry_after,
+)
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.options.offsets import Position, dump_offsets
 from spark_topics.options.offsets import Edge
@@ -15,9 +21,6 @@ from spark_topics.options.offsets import Edge
 if TYPE_CHECKING:
     from pulsar_spark.client.pool import ConnectionPool
     from pulsar_spark.client.positions import PositionLookup
-
-#: The end of a topic partition without rows: before the first entry of any ledger.
-_BEFORE_ALL = MessageId(0, -1)
 
 
 class EndOffsets(NamedTuple):
@@ -76,7 +79,7 @@ def end_offsets(options: dict[str, str]) -> EndOffsets:
     over = _ended(pool, lookup, {n: lasts[n] for n in names if n in sealed})
     return EndOffsets(
         ending=dump_offsets(
-            {name: last or _BEFORE_ALL for name, last in lasts.items()},
+            {name: last or BEFORE_ALL for name, last in lasts.items()},
             unnamed=Edge.EARLIEST,
         ),
         following=dump_offsets(
@@ -90,7 +93,9 @@ def _following(last: MessageId | None, is_over: bool) -> Position:
     if is_over:
         # A broker may delete the segment now, and nothing is lost.
         return Edge.LATEST
-    return EARLIEST if last is None else message_after(last)
+    # The last message is that of a whole entry. Where the entry is removed, the broker
+    # can still tell that nothing had come after it.
+    return EARLIEST if last is None else entry_after(last)
 
 
 def _ended(

@@ -21,7 +21,7 @@ from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
 from pulsar_spark.source.plan.ranges import check_start
-from pulsar_spark.source.plan.starts import were_empty
+from pulsar_spark.source.plan.starts import without_loss
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.subscription import CursorStatus
 
@@ -107,9 +107,11 @@ class LossCheck:
         }
         # What is not kept is gone with its rows, unless there were none.
         unkept = {
-            name: begins[name].message_id for name in whole if not found[name].is_kept
+            name: _first_wanted(begins[name])
+            for name in whole
+            if not found[name].is_kept
         }
-        nothing_lost = was_read | were_empty(self._positions, unkept, gone)
+        nothing_lost = was_read | without_loss(self._positions, unkept, gone)
         for name in gone.keys() - nothing_lost:
             check_start(
                 name,
@@ -178,6 +180,11 @@ class LossCheck:
         logger.warning(
             "[PULSAR_DATA_LOSS] %s It is read from its first row on.", message
         )
+
+
+def _first_wanted(begin: LastRead) -> MessageId:
+    """Return the position to read next, "12:-1" for that of a ledger without rows."""
+    return begin.message_id if begin.entry_id < 0 else begin.next()
 
 
 def _had_more(begin: LastRead, end: LastRead | None) -> bool:

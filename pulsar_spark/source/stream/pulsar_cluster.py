@@ -93,6 +93,13 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
         topics = self._cluster.topics
         topics.check_ends(chain(start.last_read, start.kept, statuses))
         topics.segments.check_unseen(chain(start.last_read, start.kept))
+        topics.stream_ends.check_begins(
+            {
+                name: status.after
+                for name, status in statuses.items()
+                if start.position(name) is None
+            }
+        )
         topics.drain(last_read, statuses)
         # Also a segment that the broker has deleted: after a restart nothing would tell
         # that the query had read all of it.

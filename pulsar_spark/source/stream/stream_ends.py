@@ -17,7 +17,7 @@ from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import id_of_a_whole_topic
-from pulsar_spark.source.plan.ranges import unknown_topic
+from pulsar_spark.source.plan.ranges import check_end, last_messages, unknown_topic
 from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.topics import TopicName, topic_of
 from spark_topics.options.offsets import Edge
@@ -116,6 +116,28 @@ class StreamEnds:
             name: last if last is None else _earlier(last, ends[name])
             for name, last in lasts.items()
         }
+
+    def check_begins(self, begins: Mapping[str, LastRead]) -> None:
+        """Report ends of which nothing is left where the query has read nothing yet.
+
+        Args:
+            begins: Where topic partitions begin that the query has not read, by full
+                name.
+
+        Raises:
+            DataLossError: All rows up to an end are gone, and that is an error.
+            OptionError: As `cut`.
+        """
+        if self._options.ending_times is not None or self._options.read_compacted:
+            return
+        ends = {name: self._end(name) or EARLIEST for name in begins}
+        for name, end in last_messages(ends).items():
+            check_end(
+                name,
+                end,
+                begins[name].message_id,
+                fail_on_data_loss=self._options.fail_on_data_loss,
+            )
 
     def within(self, name: str, end: LastRead) -> LastRead:
         """Return the end of a micro-batch that goes no further than the stream.

@@ -13,7 +13,7 @@ from pulsar_spark.errors import AskAgainError, PulsarSparkError
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.discovery import find_topic_partitions
 from pulsar_spark.source.plan.gone import without_gone
-from pulsar_spark.source.plan.ranges import assign_offsets
+from pulsar_spark.source.plan.ranges import assign_offsets, last_messages
 from pulsar_spark.source.plan.starts import find_starts, times_for
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.query_subscription import QuerySubscription
@@ -54,11 +54,11 @@ def _configured(
 ) -> dict[str, LastRead]:
     """Return what ``startingOffsets`` and ``startingTime`` say."""
     offsets = assign_offsets(options.starting_offsets, topics, option="startingOffsets")
+    ends = assign_offsets(options.ending_offsets, topics, option="endingOffsets")
     # Only to refuse names that are not read, while somebody looks.
-    assign_offsets(options.ending_offsets, topics, option="endingOffsets")
     times_for(options.ending_times, topics, "endingTime")
     lookup = PositionLookup(pool, read_compacted=options.read_compacted)
-    starts = find_starts(lookup, options, topics, offsets)
+    starts = find_starts(lookup, options, topics, offsets, last_messages(ends))
     return {
         topic.full_name: LastRead.before(starts[topic.full_name].first)
         for topic in topics

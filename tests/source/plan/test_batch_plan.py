@@ -54,14 +54,18 @@ def pool(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
 def test_nothing_of_what_has_a_start(
     scripted: ScriptedBroker, pool: ConnectionPool
 ) -> None:
-    """It is a mistake: the next read would hardly begin there."""
+    """As where a topic of a pattern came after its ends were asked for."""
     scripted.partitions[TOPIC] = 2
     for index in range(2):
         scripted.add_topic(f"{TOPIC}-partition-{index}", [single(b"a")] * 5)
     ends = f'{{"t":{{"0":"{LEDGER}:3"}},"*":"earliest"}}'
     starts = f'{{"t":{{"0":"{LEDGER}:1","1":"{LEDGER}:1"}}}}'
-    with pytest.raises(OptionError, match=f"1 would end at earliest.*at {LEDGER}:1"):
-        plan(pool, topic="t", startingOffsets=starts, endingOffsets=ends)
+    (found,) = plan(pool, topic="t", startingOffsets=starts, endingOffsets=ends)
+    assert (found.topic_partition, found.start, found.end) == (
+        f"{TOPIC}-partition-0",
+        MessageId(LEDGER, 1),
+        MessageId(LEDGER, 3),
+    )
     starts = f'{{"t":{{"0":"{LEDGER}:1","1":"latest"}}}}'
     (found,) = plan(pool, topic="t", startingOffsets=starts)
     assert (found.topic_partition, found.start) == (
@@ -182,6 +186,73 @@ def test_an_end_before_the_start(
             startingOffsets=f'{{"t": "{LEDGER}:2"}}',
             endingOffsets=f'{{"t": "{LEDGER}:0"}}',
         )
+
+
+@pytest.mark.parametrize("following", ["7:1:2", "7:2"])
+def test_a_start_right_after_the_end(
+    scripted: ScriptedBroker, pool: ConnectionPool, following: str
+) -> None:
+    """Nothing is wanted there, and so nothing is lost, whatever is left."""
+    scripted.add_topic(TOPIC, [batch([b"a", b"b"])] * 2)
+    scripted.roll(TOPIC)
+    scripted.append(TOPIC, single(b"c"))
+    scripted.trim(TOPIC)
+    start, end = f'{{"t": "{following}"}}', '{"t": "7:1:1"}'
+    assert plan(pool, topic="t", startingOffsets=start, endingOffsets=end) == []
+
+
+def test_a_partition_without_rows_that_does_not_exist(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """The end that says that there is nothing is reached."""
+    scripted.partitions[TOPIC] = 1
+    assert plan(pool, topic="t", endingOffsets='{"t": {"0": "0:-1"}}') == []
+
+
+@pytest.mark.parametrize(
+    ("given", "is_lost"),
+    [
+        ({}, True),
+        ({"startingOffsets": '{"t": "latest", "*": "earliest"}'}, False),
+        ({"startingOffsets": '{"t": "7:-1"}'}, True),
+        ({"startingTime": "1"}, True),
+        ({"startingTime": "9000"}, True),  # nobody can tell when it was published
+        ({"endingOffsets": '{"t": "7:-1"}'}, False),
+        ({"endingOffsets": '{"t": "0:-1"}'}, False),
+        ({"endingOffsets": "latest", "endingTime": "1"}, False),
+    ],
+)
+def test_an_end_that_is_gone(
+    scripted: ScriptedBroker, pool: ConnectionPool, given: dict[str, str], is_lost: bool
+) -> None:
+    """An error, where any row up to there was wanted; or a warning."""
+    scripted.add_topic(TOPIC, [single(b"a", publish_time=1)] * 3)
+    options = {"topic": "t", "endingOffsets": '{"t": "7:2"}', **given}
+    if "endingTime" in given:
+        del options["endingOffsets"]
+    if "latest" in given.get("startingOffsets", ""):
+        options = {"topics": "t,u", **options}
+        del options["topic"]
+        scripted.add_topic(f"{TOPIC[:-1]}u")
+    plan(pool, **options)
+    scripted.roll(TOPIC)
+    scripted.append(TOPIC, single(b"b", publish_time=5000))
+    scripted.trim(TOPIC)
+    if is_lost:
+        with pytest.raises(DataLossError) as caught:
+            plan(pool, **options)
+        assert caught.value.topic_partition == TOPIC
+        assert "7:" in caught.value.wanted
+    assert plan(pool, **options, failOnDataLoss="false") == []
+
+
+def test_an_end_before_a_starting_time(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Nothing is read, and nothing is lost."""
+    scripted.add_topic(TOPIC, [single(b"a", publish_time=n) for n in range(1, 9)])
+    end = f'{{"t": "{LEDGER}:2"}}'
+    assert plan(pool, topic="t", startingTime="6", endingOffsets=end) == []
 
 
 def test_a_start_that_is_gone(scripted: ScriptedBroker, pool: ConnectionPool) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,7 +83,13 @@ def test_what_was_read_to_its_end_is_no_loss(caplog: pytest.LogCaptureFixture) -
         ("7:4", "7:4", True),
         ("7:4:1", "7:4:0", False),
         ("7:4", None, True),
-        (None, "7:3", False),  # a read of all there is
+        ("7:4", "0:-1", True),  # nobody can tell what had come since
+        ("earliest", "0:-1", False),  # there was nothing
+        ("earliest", "7:3", True),
+        ("latest", "7:3", False),
+        (None, "7:3", True),
+        (None, "0:-1", False),
+        (None, "earliest", False),
     ],
 )
 def test_ends(start: str | None, end: str | None, is_lost: bool) -> None:
@@ -94,6 +101,17 @@ def test_ends(start: str | None, end: str | None, is_lost: bool) -> None:
             left_of(read)
     else:
         assert left_of(read) == (set(), {LEFT})
+
+
+@pytest.mark.parametrize("name", [ORDINARY, str(TOPIC), "*"])
+def test_an_end_of_what_was_read_before(name: str) -> None:
+    """It is none of a read that has a word for all of the topic."""
+    ends = {DELETED: "7:3", LEFT: "8:1"}
+    assert left_of(options({name: "latest", LEFT: "8:0"}, ends))[1] == {LEFT}
+    with pytest.raises(DataLossError, match=r"ends at 7:3.* the rows up to") as caught:
+        left_of(options({name: "earliest"}, ends))
+    error = caught.value
+    assert (error.topic_partition, error.wanted) == (DELETED, "7:3")
 
 
 @pytest.mark.parametrize(
@@ -149,5 +167,12 @@ def test_topics_of_a_pattern(caplog: pytest.LogCaptureFixture) -> None:
     empty = options({"u-partition-2": "earliest"}, **pattern)
     assert left_of(empty) == (set(), set())
     assert left_of(options(None, {"u": "7:9"}, **pattern)) == (set(), names("u"))
+    # Where nothing else is read, the end of a misspelt name does no harm.
+    bounded = options(None, {"u": "7:9", "*": "earliest"}, **pattern)
+    with pytest.raises(DataLossError, match=r"default/u is gone.*misspelt"):
+        left_of(bounded)
+    assert left_of(replace(bounded, fail_on_data_loss=False)) == (set(), set())
+    empty = options(None, {"u": "0:-1", "*": "earliest"}, **pattern)
+    assert left_of(empty) == (set(), set())
     others = options({"other": "7:4"}, **pattern)
     assert left_of(others) == (names("other"), set())

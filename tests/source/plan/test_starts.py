@@ -47,7 +47,7 @@ def starts(
     )
     lookup = PositionLookup(pool, read_compacted=options.read_compacted)
     configured = assign_offsets(options.starting_offsets, topics, option="o")
-    return find_starts(lookup, options, topics, offsets or configured)
+    return find_starts(lookup, options, topics, offsets or configured, {})
 
 
 def firsts(found: dict[str, Start]) -> list[str]:
@@ -135,6 +135,36 @@ def test_a_start_that_is_gone(
         assert caught.value.topic_partition == P0
     found = starts(pool, **offsets, **options)[P0]
     assert str(found.first) == first.replace("8", str(later))
+
+
+@pytest.mark.parametrize(
+    ("start", "happens", "is_lost"),
+    [
+        ("7:3", "", False),
+        ("7:2", "", True),
+        ("7:2:1", "", True),
+        ("7:3", "it is loaded again", True),
+        ("7:3", "another row comes", True),
+        ("9:-1", "it is loaded again", False),
+    ],
+)
+def test_all_is_gone(
+    two: ScriptedBroker, pool: ConnectionPool, start: str, happens: str, is_lost: bool
+) -> None:
+    """Nothing is lost where the broker knows that nothing came after the start."""
+    two.roll(P0)
+    two.trim(P0)
+    if happens == "it is loaded again":
+        two.roll(P0)
+        two.roll(P0)
+    elif happens:
+        two.append(P0, single(b"b"))
+    offsets = {"startingOffsets": f'{{"t":{{"0":"{start}"}}}}'}
+    if is_lost:
+        with pytest.raises(DataLossError, match=f"no longer has {start}"):
+            starts(pool, **offsets)
+    else:
+        assert starts(pool, **offsets)[P0].first.entry_id == 0
 
 
 def test_a_partition_that_does_not_exist_yet(

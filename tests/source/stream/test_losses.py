@@ -231,6 +231,22 @@ class TestLoss:
         wanted = [TopicRange(BASE, id_of(0, 8), id_of(4, 8))]
         assert query.ranges(start, end) == wanted
 
+    @pytest.mark.parametrize("read", [4, 3])
+    def test_the_broker_knows_the_last_row(
+        self, scripted: ScriptedBroker, queries: Any, read: int
+    ) -> None:
+        """That it was read is known without a subscription, too."""
+        scripted.add_topic(BASE, [single(b"a")] * 5)
+        scripted.roll(BASE)
+        scripted.trim(BASE)
+        query = queries(ackOnCommit="false")
+        start = StreamOffset("s", {BASE: at(read)})
+        if read == 3:
+            with pytest.raises(DataLossError, match="no longer has 7:4"):
+                query.planner.latest(start)
+            return
+        query.planner.latest(start)
+
     def test_ledgers_removed_while_it_runs(
         self, two: ScriptedBroker, queries: Any
     ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import DataLossError, OptionError
 from pulsar_spark.message_id import (
     EARLIEST,
     MessageId,
@@ -22,7 +22,8 @@ from pulsar_spark.message_id import (
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.stream_ends import StreamEnds
-from tests.source.stream.queries import BASE, P0, P1, all_rows, stored
+from pulsar_spark.topics import TopicName
+from tests.source.stream.queries import BASE, P0, P1, P2, all_rows, stored
 from tests.support.scripted_broker import LEDGER, ScriptedBroker, Subscription, single
 
 T = "persistent://public/default/t"
@@ -228,6 +229,99 @@ class TestRestart:
         )
         with pytest.raises(OptionError, match="`endingOffsets` names"):
             query.drain()
+
+
+def cut_off(broker: ScriptedBroker, name: str) -> None:
+    """Retention takes all but a new row."""
+    broker.roll(name)
+    broker.append(name, single(b"n"))
+    broker.trim(name)
+
+
+@pytest.mark.usefixtures("short_waits")
+class TestLoss:
+    """Rows up to an end are gone, and the query has read nothing of them."""
+
+    def test_a_new_query(
+        self, scripted: ScriptedBroker, queries: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """An error before anything is recorded, or a warning."""
+        scripted.add_topic(BASE, [single(b"a")] * 3)
+        cut_off(scripted, BASE)
+        query = queries(
+            startingOffsets="earliest", endingOffsets='{"t":"7:2","*":"earliest"}'
+        )
+        with pytest.raises(DataLossError, match=r"no longer has 7:2.*begins at 8:0"):
+            query.drain()
+        query.kill()
+        query.options["failOnDataLoss"] = "false"
+        query.drain()
+        assert all_rows(query) == []
+        assert sum("[PULSAR_DATA_LOSS]" in text for text in caplog.messages) == 1
+        query.kill()
+        del query.options["endingOffsets"], query.options["failOnDataLoss"]
+        query.drain()
+        assert all_rows(query) == stored(scripted)
+
+    @pytest.mark.parametrize("fail", ["true", "false"])
+    def test_a_partition_that_is_new(
+        self,
+        two: ScriptedBroker,
+        queries: Any,
+        caplog: pytest.LogCaptureFixture,
+        fail: str,
+    ) -> None:
+        """The same at its first micro-batch, but not of what was read before."""
+        query = queries(startingOffsets="earliest", failOnDataLoss=fail)
+        query.drain()
+        query.kill()
+        seen = all_rows(query)
+        two.partitions[BASE] = 3
+        two.add_topic(P2, [single(b"a")] * 3)
+        for name in (P0, P2):
+            cut_off(two, name)
+        query.options["endingOffsets"] = '{"t":{"0":"7:2","1":"7:2","2":"7:2"}}'
+        if fail == "true":
+            with pytest.raises(DataLossError, match=f"{P2} no longer has 7:2"):
+                query.drain()
+            return
+        query.drain()
+        assert all_rows(query) == seen
+        assert [P2 in text for text in caplog.messages] == [True]
+
+    def test_a_segment(self, scripted: ScriptedBroker, queries: Any) -> None:
+        """It was sealed, and deleted before the query began."""
+        topic = TopicName.parse("topic://public/default/s")
+        child = topic.segment(0, 0xFFFF, 1).full_name
+        scripted.scalable = {str(topic): str(topic)}
+        scripted.add_topic(child, [single(b"a")])
+        ending = '{"topic://public/default/s":{"0000-ffff-0":"7:2"},"*":"earliest"}'
+        query = queries(
+            topic=str(topic), startingOffsets="earliest", endingOffsets=ending
+        )
+        with pytest.raises(DataLossError, match="0000-ffff-0 is gone"):
+            query.drain()
+        query.kill()
+        query.options["failOnDataLoss"] = "false"
+        query.drain()
+        assert all_rows(query) == []
+
+
+def test_ends_that_are_checked(caplog: pytest.LogCaptureFixture) -> None:
+    """Those of messages; compaction and times say nothing of what was stored."""
+    begins = {PARTS[0]: LastRead(7, 3), PARTS[1]: NOTHING_READ}
+    text = '{"t": {"0": "7:3", "1": "7:3"}}'
+    with pytest.raises(DataLossError, match=PARTS[0]):
+        ends(endingOffsets=text).check_begins(begins)
+    for options in (
+        {"endingOffsets": text, "pulsar.reader.readCompacted": "true"},
+        {"endingOffsets": '{"t": {"0": "7:4", "1": "7:-1"}}'},
+        {"endingOffsets": '{"t": {"0": "0:-1"}, "*": "earliest"}'},
+        {"endingTime": "5"},
+        {},
+    ):
+        ends(**options).check_begins(begins)
+    assert caplog.messages == []
 
 
 def test_it_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
