@@ -78,7 +78,7 @@ MOMENT_US = 3_600_000_000
 LEAVES = (
     Leaf("int", (-(2**31), 2**31 - 1)),
     Leaf("long", (-(2**63), 2**63 - 1)),
-    Leaf("float", (1.5, -1048576.25)),
+    Leaf("float", (1.5, -2.5)),
     Leaf("double", (0.1, -1e300)),
     Leaf("string", ("", "ä")),
     Leaf("bytes", (b"", b"\xff\0")),
