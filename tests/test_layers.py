@@ -508,6 +508,8 @@ LAYERS = {
             "options",
             "schemas",
             "client",
+            "arrow.values.sql_types",
+            "arrow.values.together",
             "source.plan.query_schema",
             "source.stream.checkpoint",
         ),

@@ -13,7 +13,7 @@ from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.discovery import at_one_cluster
 from pulsar_spark.source.plan.pruning import Pruning
-from pulsar_spark.source.plan.read_task import ReadTask
+from pulsar_spark.source.plan.read_task import ReadTask, topics_of
 from pulsar_spark.system import log_summary
 
 # A process of Spark plans batches, plans a stream, or reads: what it needs for one of
@@ -103,14 +103,19 @@ class PulsarSource:
         tasks = plan_batch(pool, self.options, pruning)
         if self.columns is None:
             return tasks
-        from pulsar_spark.source.plan.query_schema import reader_schema, settled_schema
+        from pulsar_spark.source.plan.query_schema import (
+            reader_schema,
+            settled_schema,
+            with_later_topics,
+        )
 
         # What is wrong with the topics themselves is said before.
+        schema = settled_schema(pool, self.options, found)
+        if found is not None:
+            topics = topics_of(tasks)
+            schema = with_later_topics(pool, self.options, schema, topics)
         schema = reader_schema(
-            settled_schema(pool, self.options, found),
-            self.columns,
-            self.options,
-            is_given=found is None,
+            schema, self.columns, self.options, is_given=found is None
         )
         return [task.with_schema(schema) for task in tasks]
 

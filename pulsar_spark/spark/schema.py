@@ -82,7 +82,8 @@ def schema_of_values(values: pa.Schema | None, options: ReadOptions) -> StructTy
         options: Which others to add.
 
     Raises:
-        SchemaError: A column of values is called like that of bad values.
+        SchemaError: A column of values is called like that of bad values, or Spark does
+            not tell the names apart.
     """
     other_names = list(options.metadata_columns)
     if options.allow_different_topic_schemas and SCHEMA_VERSION not in other_names:
@@ -90,14 +91,18 @@ def schema_of_values(values: pa.Schema | None, options: ReadOptions) -> StructTy
     if values is None:
         return spark_schema((VALUE, *other_names))
     fields = [*values, *arrow_schema(other_names)]
-    if options.mode == "PERMISSIVE":
-        if options.corrupt_record_column in values.names:
+    corrupt_record = options.corrupt_record_column
+    is_permissive = options.mode == "PERMISSIVE"
+    for name in values.names:
+        is_twin = is_permissive and name.casefold() == corrupt_record.casefold()
+        if is_twin or name == corrupt_record:
             raise SchemaError(
-                f"`{options.corrupt_record_column}` is a field of the topic's schema: "
-                "give the column of bad values another name with "
+                f"`{name}` is a field of the topic's schema, and `{corrupt_record}` is "
+                "the column of bad values: give that another name with "
                 "`columnNameOfCorruptRecord`."
             )
-        fields.append(pa.field(options.corrupt_record_column, pa.binary()))
+    if is_permissive:
+        fields.append(pa.field(corrupt_record, pa.binary()))
     return struct_type(pa.schema(fields))
 
 
@@ -129,9 +134,14 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
         else:
             types = (type_name,)
         if type_name not in types:
+            cure = "cast it after reading"
+            if field.name == corrupt_record:
+                cure = (
+                    "it is the column of bad values: for a field of the name, give "
+                    "that another name with `columnNameOfCorruptRecord`"
+                )
             problems.append(
-                f"`{field.name}` is {' or '.join(types)}, not {type_name} (cast it"
-                " after reading)"
+                f"`{field.name}` is {' or '.join(types)}, not {type_name} ({cure})"
             )
         if not (field.nullable or _never_null(field.name)):
             problems.append(f"`{field.name}` may be NULL, so it cannot be NOT NULL")

@@ -157,7 +157,10 @@ def not_null(field: StructField) -> StructField:
     [
         (
             [StructField("_corrupt_record", LongType())],
-            ["`_corrupt_record` is binary or string, not bigint"],
+            [
+                "`_corrupt_record` is binary or string, not bigint",
+                "`columnNameOfCorruptRecord`",
+            ],
         ),
         (
             [StructField("_corrupt_record", BinaryType())],

@@ -474,6 +474,19 @@ class TestModes:
         given = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "bad"}
         assert read(broker, **given) == [{"_corrupt_record": "a", "bad": None}]
 
+    def test_a_field_of_almost_that_name(self, broker: ScriptedBroker) -> None:
+        """Spark does not tell them apart; the type of the field does not matter."""
+        broker.add_schema(TOPIC, SchemaType.AVRO, record(("Bad", "int")))
+        broker.append(TOPIC, sent(b"\x02", 0))
+        for name, mode in (
+            ("bad", "PERMISSIVE"),
+            ("Bad", "PERMISSIVE"),
+            ("Bad", "FAILFAST"),
+        ):
+            with pytest.raises(SchemaError, match="columnNameOfCorruptRecord"):
+                read(broker, mode=mode, columnNameOfCorruptRecord=name)
+        assert read(broker, columnNameOfCorruptRecord="bad") == [{"Bad": 1}]
+
     def test_bytes_are_never_bad(self, broker: ScriptedBroker) -> None:
         """There is nothing that they could not be."""
         broker.append(TOPIC, sent(b"a", None))

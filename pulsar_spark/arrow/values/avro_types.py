@@ -11,9 +11,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pulsar_spark.arrow.schema import TIMESTAMP
+from pulsar_spark.arrow.values.together import distinct, with_unit
 from pulsar_spark.columns import VALUE
 from pulsar_spark.schemas.avro import AvroType, Kind, Logical, nullable
 from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.schemas.resolution import UNITS
 
 #: Spark's longest decimal.
 _MAX_PRECISION = 38
@@ -53,7 +55,7 @@ def columns_of(root: AvroType) -> pa.Schema:
 
     Raises:
         InvalidSchemaError: A type has no column, or is a part of itself, or there are
-            two columns whose names are equal but for their case, or far too many.
+            two fields whose names are equal but for their case, or far too many.
     """
     if _count(root, {}) > _MAX_COLUMNS:
         raise InvalidSchemaError(
@@ -61,20 +63,12 @@ def columns_of(root: AvroType) -> pa.Schema:
         )
     if root.kind is Kind.RECORD:
         fields = [
-            pa.field(child.name, column_type(child.type, child.name, (root,)))
-            for child in root.fields
+            _field(child.name, child.type, child.name, (root,)) for child in root.fields
         ]
+        distinct(field.name for field in fields)
     else:
-        fields = [pa.field(VALUE, column_type(root))]
-    folded: dict[str, str] = {}
-    for field in fields:
-        other = folded.setdefault(field.name.casefold(), field.name)
-        if other != field.name:
-            raise InvalidSchemaError(
-                f"the fields `{other}` and `{field.name}` differ by their case only, "
-                "which Spark does not tell apart"
-            )
-    return pa.schema(fields)
+        fields = [_field(VALUE, root, VALUE, ())]
+    return pa.schema([field.with_nullable(True) for field in fields])
 
 
 def column_type(
@@ -111,7 +105,11 @@ def _field(
     name: str, type_: AvroType, where: str, within: tuple[AvroType, ...]
 ) -> pa.Field:
     type_, is_nullable = nullable(type_)
-    return pa.field(name, _without_null(type_, where, within), is_nullable)
+    field = pa.field(name, _without_null(type_, where, within), is_nullable)
+    logical = type_.logical
+    if logical in UNITS and logical not in _LOGICAL:
+        return with_unit(field, logical.value)
+    return field
 
 
 def _without_null(
@@ -145,6 +143,7 @@ def _nested(type_: AvroType, where: str, within: tuple[AvroType, ...]) -> pa.Dat
                 "INT, next: STRUCT<id: INT>>`"
             )
         inner = (*within, type_)
+        distinct((field.name for field in type_.fields), where)
         return pa.struct(
             [
                 _field(field.name, field.type, f"{where}.{field.name}", inner)

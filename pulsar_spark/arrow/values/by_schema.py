@@ -21,6 +21,7 @@ from pulsar_spark.arrow.values import (
     kinds,
 )
 from pulsar_spark.arrow.values.added import MAX_ROW_BYTES, Added, added
+from pulsar_spark.arrow.values.together import completed
 from pulsar_spark.schemas.info import (
     InvalidSchemaError,
     SchemaInfo,
@@ -94,13 +95,13 @@ class SchemaDecoder:
         return decoded._replace(reason=reason)
 
     def _completed(self, decoded: Decoded, rows: int) -> Decoded:
-        """Add NULLs for the columns that the topic does not have."""
-        if len(self._own) == len(self._wanted):
+        """Add NULLs for the columns, and fields, that the topic does not have."""
+        if self._own == self._wanted:
             return decoded
         arrays = dict(zip(self._own.names, decoded.columns, strict=True))
         return decoded._replace(
             columns=[
-                arrays[field.name]
+                completed(arrays[field.name], field.type)
                 if field.name in arrays
                 else pa.nulls(rows, field.type)
                 for field in self._wanted

@@ -65,7 +65,7 @@ class KeyValue:
         columns = []
         for name, part in ((KEY, parts.key), (VALUE, parts.value)):
             with _naming(name):
-                columns.append(pa.field(name, self._type_of(part)))
+                columns.append(self._column(name, part))
         return pa.schema(columns)
 
     def decoder(
@@ -90,9 +90,11 @@ class KeyValue:
                 parts[field.name] = self._part(*both[field.name], field, settings)
         return KeyValueDecoder(parts, theirs.is_separated)
 
-    def _type_of(self, info: SchemaInfo) -> pa.DataType:
+    def _column(self, name: str, info: SchemaInfo) -> pa.Field:
         columns = self._columns_of_part(info)
-        return pa.struct(list(columns)) if _is_record(info) else columns.field(0).type
+        if _is_record(info):
+            return pa.field(name, pa.struct(list(columns)))
+        return columns.field(0).with_name(name)
 
     def _part(
         self,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from pulsar_spark.arrow.values import SchemaKind, ValueSettings, VersionDecoder
+from pulsar_spark.arrow.values.together import part_of
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 
 
@@ -40,14 +41,21 @@ def decoder(
 def own_columns(info: SchemaInfo, wanted: pa.Schema) -> pa.Schema:
     """Return the columns among ``wanted`` that a topic with this schema has.
 
-    All of them where a schema has columns only for who names them: a record that is a
-    part of itself has.
+    Of a struct these are the fields that the topic has; see ``together.part_of``. All
+    of them where a schema has columns only for who names them: a record that is a part
+    of itself has.
     """
     try:
-        names = set(columns_of(info).names)
+        types = {field.name: field.type for field in columns_of(info)}
     except InvalidSchemaError:
         return wanted
-    return pa.schema([field for field in wanted if field.name in names])
+    return pa.schema(
+        [
+            field.with_type(part_of(field.type, types[field.name]))
+            for field in wanted
+            if field.name in types
+        ]
+    )
 
 
 def needs_keys(info: SchemaInfo, wanted: pa.Schema) -> bool:

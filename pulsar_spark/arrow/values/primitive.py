@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from pulsar_spark.arrow.schema import TIMESTAMP
 from pulsar_spark.arrow.values import Decoded, ValueSettings
+from pulsar_spark.arrow.values.together import with_unit
 from pulsar_spark.columns import VALUE
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 
@@ -52,6 +53,9 @@ _TYPES = {
     SchemaType.LOCAL_TIME: pa.int64(),
     SchemaType.LOCAL_DATE_TIME: pa.timestamp("us"),
 }
+
+#: Times of the day, which are numbers of a unit of their own.
+_TIMES = (SchemaType.TIME, SchemaType.LOCAL_TIME)
 
 #: What else a user may ask for, without a change of what a value says.
 _ALSO = {
@@ -86,7 +90,9 @@ def columns_of(info: SchemaInfo) -> pa.Schema:
     Raises:
         InvalidSchemaError: The schema is not primitive.
     """
-    return pa.schema([pa.field(VALUE, _TYPES[_kind(info)])])
+    kind = _kind(info)
+    field = pa.field(VALUE, _TYPES[kind])
+    return pa.schema([with_unit(field, kind.name) if kind in _TIMES else field])
 
 
 def decoder(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pulsar_spark.arrow.values.together import distinct
 from pulsar_spark.schemas.info import InvalidSchemaError
 from pulsar_spark.schemas.protobuf_native import Kind, MessageType, ProtobufField
 
@@ -46,17 +47,9 @@ def columns_of_message(root: MessageType) -> pa.Schema:
     All of them are nullable, as a message of Pulsar may have no value.
 
     Raises:
-        InvalidSchemaError: A message is a part of itself, or there are two columns
+        InvalidSchemaError: A message is a part of itself, or there are two fields
             whose names are equal but for their case, or far too many.
     """
-    folded: dict[str, str] = {}
-    for name in (field.name for field in root.fields):
-        other = folded.setdefault(name.casefold(), name)
-        if other != name:
-            raise InvalidSchemaError(
-                f"the fields `{other}` and `{name}` differ by their case only, "
-                "which Spark does not tell apart"
-            )
     fields = _Columns().fields(root, "", ())
     return pa.schema([field.with_nullable(True) for field in fields])
 
@@ -96,6 +89,7 @@ class _Columns:
             raise InvalidSchemaError(
                 f"at `{where}` messages are nested more than {_MAX_DEPTH} deep"
             )
+        distinct((field.name for field in message.fields), where)
         inner = (*within, message)
         columns = []
         for field in message.fields:

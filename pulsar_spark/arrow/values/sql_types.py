@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of types in errors, as users of Spark know them: of columns and of AVRO."""
+"""Names of types, as users of Spark know them: of columns and of AVRO."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
+from pulsar_spark.arrow.schema import TIMESTAMP
 from pulsar_spark.schemas.avro import AvroType, Kind, Logical
+from spark_topics.text import shorten
 
 _KINDS = pa.types
 
@@ -43,6 +47,62 @@ def sql_type(type_: pa.DataType) -> str:
     if _KINDS.is_list(type_) or _KINDS.is_large_list(type_):
         return f"ARRAY<{sql_type(type_.value_type)}>"
     return next((name for is_it, name in _NAMES if is_it(type_)), str(type_))
+
+
+#: What a column is that the user did not choose, by its name.
+_TYPES = {
+    sql_type(type_): type_
+    for type_ in (
+        pa.bool_(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.string(),
+        pa.binary(),
+        pa.date32(),
+        pa.timestamp("us"),
+        TIMESTAMP,
+    )
+}
+_DECIMAL = re.compile(r"DECIMAL\((\d+), (\d+)\)")
+
+
+def tree_of(type_: pa.DataType) -> Any:
+    """Return the type of a column as JSON, which has no places of NULLs."""
+    if _KINDS.is_struct(type_):
+        return {"STRUCT": [[field.name, tree_of(field.type)] for field in type_]}
+    if _KINDS.is_map(type_):
+        return {"MAP": [tree_of(type_.key_type), tree_of(type_.item_type)]}
+    if _KINDS.is_list(type_):
+        return {"ARRAY": tree_of(type_.value_type)}
+    return sql_type(type_)
+
+
+def type_of(tree: Any) -> pa.DataType:
+    """Return the type of what ``tree_of`` has made.
+
+    Raises:
+        ValueError: It has not made this.
+    """
+    match tree:
+        case {"STRUCT": [*fields]} if all(map(_is_field, fields)):
+            return pa.struct([(name, type_of(part)) for name, part in fields])
+        case {"MAP": [key, item]}:
+            return pa.map_(type_of(key), type_of(item))
+        case {"ARRAY": item}:
+            return pa.list_(type_of(item))
+        case str() if tree in _TYPES:
+            return _TYPES[tree]
+        case str() if decimal := _DECIMAL.fullmatch(tree):
+            return pa.decimal128(*map(int, decimal.groups()))
+    raise ValueError(f"{shorten(tree)} is no type of a column")
+
+
+def _is_field(tree: Any) -> bool:
+    return isinstance(tree, list) and len(tree) == 2 and isinstance(tree[0], str)
 
 
 #: SQL's types of AVRO's, without and with a logical type.

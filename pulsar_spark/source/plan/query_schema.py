@@ -11,19 +11,20 @@
                                     version become rows: ``arrow.values.by_schema``
 
 Each topic is read by its own schema. The columns of several topics are the union of
-theirs: a column that a topic does not have is NULL in its rows.
+theirs: a column, or a field of a STRUCT, that a topic does not have is NULL in its
+rows. A column of several has a type that holds the values of all.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as default
 
 import pyarrow as pa
 
-from pulsar_spark.arrow.values import ValueSettings, kinds
+from pulsar_spark.arrow.values import ValueSettings, kinds, together
 from pulsar_spark.arrow.values.sql_types import sql_type
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
@@ -69,12 +70,14 @@ class QuerySchema:
         service_url: The cluster that has them; None for the only cluster in use.
         others: The schemas of the topics that are to be read by another schema than
             ``info``, by full name; None for a topic without a schema.
+        topics: Full names of all topics that existed, where some topic has a schema.
     """
 
     topic: str = ""
     info: SchemaInfo | None = None
     service_url: ServiceUrl | None = None
     others: Mapping[str, SchemaInfo | None] = default(default_factory=dict)
+    topics: frozenset[str] = default(default=frozenset(), compare=False, repr=False)
 
     def __str__(self) -> str:
         if self.info is None:
@@ -114,7 +117,10 @@ def find_schema(pool: ConnectionPool, options: ReadOptions) -> QuerySchema:
         return QuerySchema()
     topic = min(typed)
     return QuerySchema(
-        topic, typed[topic], others=differing_schemas(typed[topic], schemas)
+        topic,
+        typed[topic],
+        others=differing_schemas(typed[topic], schemas),
+        topics=frozenset(schemas),
     )
 
 
@@ -129,7 +135,12 @@ def topic_schemas(
         SchemaError: A topic has no schema of ``schemaVersion``.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
-    topics = _topics(pool, options)
+    return _schemas_of(pool, options, _topics(pool, options))
+
+
+def _schemas_of(
+    pool: ConnectionPool, options: ReadOptions, topics: Iterable[str]
+) -> dict[str, SchemaInfo | None]:
     version = b""
     if options.schema_version not in (None, LATEST_SCHEMA):
         version = version_bytes(options.schema_version or 0)
@@ -203,6 +214,60 @@ def settled_schema(
     return loaded
 
 
+def with_later_topics(
+    pool: ConnectionPool,
+    options: ReadOptions,
+    loaded: QuerySchema,
+    topics: Iterable[str],
+) -> QuerySchema:
+    """Return the schemas of a query and of topics made after the load.
+
+    Args:
+        pool: The cluster's connections.
+        options: What to read.
+        loaded: The schemas of the topics when the query was loaded.
+        topics: Full names of the topics that are read.
+
+    Raises:
+        SchemaError: The query does not have the columns of such a topic in their types,
+            or a topic has no schema of ``schemaVersion``.
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    later = sorted(set(topics) - loaded.topics)
+    if loaded.info is None or not later:
+        return loaded
+    schemas = _schemas_of(pool, options, later)
+    infos = dict.fromkeys(later) | schemas
+    schema = replace(
+        loaded,
+        others={**loaded.others, **differing_schemas(loaded.info, infos)},
+        topics=loaded.topics.union(later),
+    )
+    old, new = value_columns_of(loaded), value_columns_of(schema)
+    assert old is not None
+    assert new is not None
+    changed = changes(old, together.with_types(old, new)) or _further_nulls(old, infos)
+    if changed:
+        raise SchemaError(
+            f"{_list(later)} was made after the query was loaded, and the columns of "
+            f"the query do not hold its values: {changed}. Load the query again."
+        )
+    return schema
+
+
+def _further_nulls(old: pa.Schema, infos: Mapping[str, SchemaInfo | None]) -> str:
+    """Say which column has no place for NULLs within the values of topics, if any."""
+    for topic, info in infos.items():
+        assert info is not None
+        for field in _columns_of(topic, info):
+            index = old.get_field_index(field.name)
+            if index >= 0 and not together.takes_nulls(
+                old.field(index).type, field.type
+            ):
+                return f"`{field.name}` may have NULL within it"
+    return ""
+
+
 def _topics(pool: ConnectionPool, options: ReadOptions) -> list[str]:
     """Return the topics, by full name: all partitions have the schemas of their topic.
 
@@ -231,14 +296,12 @@ def value_columns_of(schema: QuerySchema) -> pa.Schema | None:
     if schema.info is None:
         return None
     _require_schemas(schema)
-    by_text: dict[object, _TopicColumns] = {}
-    for topic, info in schema.by_topic():
-        assert info is not None
-        if (text := _text(info)) not in by_text:
-            by_text[text] = _TopicColumns(topic, info, _columns_of(topic, info))
-    if len(by_text) == 1:
-        return next(iter(by_text.values())).columns
-    return _union(list(by_text.values()))
+    topics = []
+    for own in _distinct(schema):
+        assert own.info is not None
+        columns = _columns_of(own.topic, own.info)
+        topics.append(_TopicColumns(own.topic, own.info, columns))
+    return topics[0].columns if len(topics) == 1 else _union(topics)
 
 
 @dataclass(frozen=True)
@@ -250,10 +313,10 @@ class _TopicColumns:
     columns: pa.Schema
 
     def can_give(self, name: str, type_: pa.DataType) -> bool:
-        """Return whether a column can be read as another type."""
+        """Return whether values can be read as a type that holds all values."""
         if self.columns.field(name).type == type_:
             return True
-        column = pa.schema([(name, type_)])
+        column = kinds.own_columns(self.info, pa.schema([(name, type_)]))
         try:
             kinds.decoder(self.info, self.info, column, ValueSettings())
         except InvalidSchemaError:
@@ -318,39 +381,45 @@ def _union(topics: list[_TopicColumns]) -> pa.Schema:
 
 
 def _common(name: str, topics: list[_TopicColumns]) -> pa.DataType:
-    """Return the first type as which every topic's column can be read.
+    """Return the narrowest type that holds the values of each topic.
 
     Raises:
-        SchemaError: There is none.
+        SchemaError: There is none, or numbers count different units.
     """
-    types = dict.fromkeys(_nullable(each.columns.field(name).type) for each in topics)
-    for type_ in types:
-        if all(each.can_give(name, type_) for each in topics):
-            return type_
-    texts = [
-        f"{sql_type(type_)} in "
-        + next(
-            each.topic
-            for each in topics
-            if _nullable(each.columns.field(name).type) == type_
-        )
-        for type_ in types
-    ]
+    fields = {each.topic: each.columns.field(name) for each in topics}
+    type_ = together.joined(field.type for field in fields.values())
+    if type_ is not None and all(each.can_give(name, type_) for each in topics):
+        _require_same_units(fields, type_)
+        return type_
+    first_topics: dict[str, str] = {}
+    for topic, field in fields.items():
+        first_topics.setdefault(sql_type(field.type), topic)
+    texts = [f"{text} in {topic}" for text, topic in first_topics.items()]
     raise SchemaError(
         f"`{name}` differs among the topics, which cannot be read together: it is "
         f"{_list(texts, ' and ')}. {_APART}"
     )
 
 
-def _nullable(type_: pa.DataType) -> pa.DataType:
-    """Return a type that allows NULL at any depth, as some topic may have NULL."""
-    if pa.types.is_struct(type_):
-        return pa.struct([(field.name, _nullable(field.type)) for field in type_])
-    if pa.types.is_map(type_):
-        return pa.map_(type_.key_type, _nullable(type_.item_type))
-    if pa.types.is_list(type_):
-        return pa.list_(_nullable(type_.value_type))
-    return type_
+def _require_same_units(fields: Mapping[str, pa.Field], type_: pa.DataType) -> None:
+    """Raise if numbers of a column would count different units.
+
+    Args:
+        fields: The column that each topic's schema makes, by topic.
+        type_: The type of the column.
+    """
+    first_units: dict[str, tuple[str, str]] = {}
+    for topic, field in fields.items():
+        for where, unit in together.units(field, type_).items():
+            other, other_topic = first_units.setdefault(where, (unit, topic))
+            if other != unit:
+                raise SchemaError(
+                    f"`{where}` is a number of unit {other} in {other_topic}, and of "
+                    f"{unit} in {topic}, which one column of numbers cannot have. "
+                    "Choose the columns with `.schema(...)`, this one as TIMESTAMP, "
+                    "TIMESTAMP_NTZ or TIME, read the topics by themselves, or set "
+                    "`allowDifferentTopicSchemas` to true for `value` as bytes."
+                )
 
 
 def _require_schemas(schema: QuerySchema) -> None:
@@ -393,28 +462,60 @@ def reader_schema(
                 _check_ambiguity(topic, info)
         return QuerySchema()
     _require_schemas(schema)
-    checked = set()
-    missing = set(value_fields.names)
-    for topic, info in schema.by_topic():
-        assert info is not None
-        if (text := _text(info)) not in checked:
-            checked.add(text)
-            own = QuerySchema(topic, info)
-            missing -= _check_columns(own, columns, value_fields, options)
+    distinct_ones = _distinct(schema)
+    missing = together.paths(value_fields)
+    for own in distinct_ones:
+        missing -= _check_columns(own, columns, value_fields, options)
     if missing:
-        names = ", ".join(f"`{name}`" for name in value_fields.names if name in missing)
+        names = ", ".join(
+            f"`{'.'.join(path)}`"
+            for path in sorted(missing)
+            if path[:-1] not in missing
+        )
         owner = "no topic has" if schema.others else "it has no field"
         raise SchemaError(
             f"The columns asked for cannot be made of {schema}: {owner} {names}. "
             f"Its columns are {described(_all_columns(schema))}. Or {_AS_BYTES}."
         )
+    if len(distinct_ones) > 1:
+        _check_units(distinct_ones, value_fields)
     return schema
+
+
+def _check_units(topics: list[QuerySchema], wanted: pa.Schema) -> None:
+    """Raise if a column that the user chose would have numbers of different units."""
+    made = {own.topic: _made_columns(own) for own in topics}
+    for field in wanted:
+        fields = {
+            topic: columns.field(field.name)
+            for topic, columns in made.items()
+            if field.name in columns.names
+        }
+        _require_same_units(fields, field.type)
+
+
+def _distinct(schema: QuerySchema) -> list[QuerySchema]:
+    """Return each schema once, with the first topic of the schema."""
+    first_topics: dict[object, QuerySchema] = {}
+    for topic, info in schema.by_topic():
+        assert info is not None
+        first_topics.setdefault(_text(info), QuerySchema(topic, info))
+    return list(first_topics.values())
+
+
+def _made_columns(own: QuerySchema) -> pa.Schema:
+    """Return the columns that a topic's schema makes; no columns if not all can be."""
+    assert own.info is not None
+    try:
+        return kinds.columns_of(own.info)
+    except InvalidSchemaError:
+        return pa.schema([])
 
 
 def _check_columns(
     own: QuerySchema, columns: pa.Schema, wanted: pa.Schema, options: ReadOptions
-) -> set[str]:
-    """Check that a topic can give its columns of the query; return their names.
+) -> set[together.Path]:
+    """Check that a topic can give some columns of a query; return the paths.
 
     Raises:
         SchemaError: It cannot.
@@ -444,7 +545,7 @@ def _check_columns(
             "Decode them with Spark's from_protobuf and the descriptor, or register "
             "the schema as PROTOBUF_NATIVE."
         )
-    return set(own_columns.names)
+    return together.paths(own_columns)
 
 
 def _no_such_columns(wanted: pa.Schema) -> SchemaError:

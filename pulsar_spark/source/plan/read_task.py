@@ -52,13 +52,18 @@ class ReadTask:
         """Return the task with the schemas of its topics."""
         own_schemas = {}
         if schema.others:
-            topics = {schema_topic(range_.topic_partition) for range_ in self.ranges}
             own_schemas = {
                 topic: info
-                for topic in sorted(topics & schema.others.keys())
+                for topic in sorted(topics_of([self]) & schema.others.keys())
                 if (info := schema.others[topic]) is not None
             }
         return replace(self, schema=schema.info, own_schemas=own_schemas)
+
+
+def topics_of(tasks: Iterable[ReadTask]) -> set[str]:
+    """Return the full names of the topics that tasks read."""
+    names = {range_.topic_partition for task in tasks for range_ in task.ranges}
+    return {schema_topic(name) for name in names}
 
 
 def read_tasks(

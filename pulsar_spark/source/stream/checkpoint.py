@@ -44,7 +44,8 @@ options no longer name. Reading goes on there when the options name them again.
 ``schema`` is the schema whose columns the query began with: a topic that has it, its
 version there, and a hash of it, because the version may come to mean another schema.
 Where topics have other schemas, ``others`` is a list of these, in the same form, and
-``columns`` has the names of the columns of the query's values, in their order.
+``columns`` has the names of the columns of the query's values, in their order, and
+``types`` their types, which offsets of older versions do not have.
 ``{"type": "NONE"}`` means values as bytes, of topics that had no schema. The field
 is absent where the user chose bytes, and in offsets of older versions: such a query
 takes the schema of now.
@@ -95,6 +96,8 @@ class SchemaPin:
         others: The schemas of topics that are read by another one; they have no others.
         columns: The names of the columns of values, in their order, where there are
             others, and the user did not choose these columns.
+        types: The types of these columns, see ``sql_types.tree_of``; none where an
+            older version did not write them.
     """
 
     type: str
@@ -103,6 +106,7 @@ class SchemaPin:
     hash: str = ""
     others: tuple[SchemaPin, ...] = ()
     columns: tuple[str, ...] = ()
+    types: tuple[Any, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the pin as JSON for Spark's checkpoint."""
@@ -118,6 +122,8 @@ class SchemaPin:
             tree["others"] = [pin.to_json() for pin in self.others]
         if self.columns:
             tree["columns"] = list(self.columns)
+        if self.types:
+            tree["types"] = list(self.types)
         return tree
 
 
@@ -264,17 +270,21 @@ def _schema(tree: object) -> SchemaPin | None:
         )
         texts = (pin.type, pin.topic, pin.hash)
         other_pins = tree.get("others", [])
-        columns = tree.get("columns", [])
+        columns, types = tree.get("columns", []), tree.get("types", [])
         if (
             all(isinstance(text, str) for text in texts)
             and type(pin.version) is int
             and isinstance(other_pins, list)
             and isinstance(columns, list)
             and all(isinstance(name, str) for name in columns)
+            and isinstance(types, list)
+            and len(types) in (0, len(columns))
         ):
             pins = [_schema(other) for other in other_pins]
             others = tuple(pin for pin in pins if pin is not None)
-            return replace(pin, others=others, columns=tuple(columns))
+            return replace(
+                pin, others=others, columns=tuple(columns), types=tuple(types)
+            )
     raise ValueError(f"{shorten(tree)} is not a schema")
 
 

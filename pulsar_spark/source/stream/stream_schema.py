@@ -18,6 +18,9 @@ A topic that the checkpoint does not name, and that has another schema, is read 
 own from the next start on. One that is no longer read needs no schema. If that was the
 first topic, a topic with the same schema takes its place, or else the next topic.
 
+The types of the columns that a stream has must stay, whichever topics come and go. Of a
+stream of one schema, this schema has the columns; of others the checkpoint has.
+
 The order of the columns that a stream has must stay. Spark compares the state of a
 stream with its query by position and type, and not by name: with Spark 4.3 state of
 two columns of one type, which have changed places, is taken for that of each other.
@@ -32,6 +35,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from pulsar_spark.arrow.values import sql_types
+from pulsar_spark.arrow.values.together import with_types
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.schemas import SchemaLookup
 from pulsar_spark.errors import SchemaError
@@ -51,7 +56,7 @@ from pulsar_spark.source.plan.query_schema import (
     topic_schemas,
     value_columns_of,
 )
-from pulsar_spark.source.stream.checkpoint import SchemaPin
+from pulsar_spark.source.stream.checkpoint import SchemaPin, unreadable
 from pulsar_spark.topics import schema_topic
 
 logger = logging.getLogger("pulsar_spark.source")
@@ -155,7 +160,12 @@ class StreamSchema:
         )
         self.pin = pin_of(schema) if is_pinned else None
         if self.pin is not None and self.pin.others and self._loaded is not None:
-            self.pin = replace(self.pin, columns=_columns_of(self._loaded))
+            columns = _columns_of(self._loaded)
+            self.pin = replace(
+                self.pin,
+                columns=tuple(columns.names),
+                types=tuple(sql_types.tree_of(type_) for type_ in columns.types),
+            )
         self._is_known = True
 
     def _began(self, pin: SchemaPin) -> tuple[QuerySchema, SchemaPin | None]:
@@ -225,11 +235,13 @@ class StreamSchema:
             SchemaError: Neither: the columns are others, or have another order.
         """
         old, new = value_columns_of(began), value_columns_of(loaded)
-        is_moved = False
+        is_other = bool(began.others)
         if old is not None and new is not None:
-            order = pin.columns or _columns_of(began if pin.others else began.first)
-            is_moved = is_reordered(order, new.names)
-            old = _sorted(old, order if is_moved else new.names)
+            had = _had(pin, began)
+            typed = with_types(old, had)
+            is_moved = is_reordered(had.names, new.names)
+            is_other = is_other or is_moved or typed != old
+            old = _sorted(typed, had.names if is_moved else new.names)
         changed = changes(old, new)
         if not changed:
             return True
@@ -244,11 +256,11 @@ class StreamSchema:
             )
             return False
         if began.info is None:
-            cure = '`.schema("value BINARY, ...")`'
-        elif old is not None and (began.others or is_moved):
-            cure = f'`.schema("{described(old)}")`'
+            cure = 'Set `.schema("value BINARY, ...")`'
+        elif old is not None and is_other:
+            cure = self._cure_of_types(began, old)
         else:
-            cure = f"`schemaVersion` {version_number(began.info.version)}"
+            cure = f"Set `schemaVersion` {version_number(began.info.version)}"
         always = (
             "; or, to take each column that is added, set `schemaEvolution` to additive"
             if adds
@@ -256,9 +268,16 @@ class StreamSchema:
         )
         raise SchemaError(
             f"The stream began with {began}, and the topics have moved on to {loaded}: "
-            f"{changed}. Set {cure} to go on with the columns that it began with; or, "
+            f"{changed}. {cure} to go on with the columns that it began with; or, "
             f"{_NEW_ONES}{always}."
         )
+
+    def _cure_of_types(self, schema: QuerySchema, columns: pa.Schema) -> str:
+        try:
+            reader_schema(schema, columns, self._options, is_given=True)
+        except SchemaError:
+            return "Read the topics that have other types in another query,"
+        return f'Set `.schema("{described(columns)}")`'
 
     def look(self, topic_partitions: Iterable[str]) -> None:
         """Warn, once for each version, where topics have moved on to another schema.
@@ -305,14 +324,32 @@ class StreamSchema:
         return f" ({changed})" if changed else ""
 
 
-def _columns_of(schema: QuerySchema) -> tuple[str, ...]:
-    """Return the names of the columns, in their order."""
+def _columns_of(schema: QuerySchema) -> pa.Schema:
     columns = value_columns_of(schema)
-    return () if columns is None else tuple(columns.names)
+    return pa.schema([]) if columns is None else columns
+
+
+def _had(pin: SchemaPin, began: QuerySchema) -> pa.Schema:
+    """Return the columns that a stream had, in their order.
+
+    Raises:
+        CheckpointError: The checkpoint has types that are no types.
+    """
+    if not pin.others:
+        return _columns_of(began.first)
+    if not pin.types:  # as older versions wrote it
+        columns = _columns_of(began)
+        names = pin.columns or columns.names
+        return pa.schema([columns.field(n) for n in names if n in columns.names])
+    try:
+        types = map(sql_types.type_of, pin.types)
+        return pa.schema(list(zip(pin.columns, types, strict=True)))
+    except ValueError as error:
+        raise unreadable(pin.to_json(), error) from None
 
 
 def _sorted(columns: pa.Schema, order: Iterable[str]) -> pa.Schema:
-    """Return columns in another order; those that this does not have come last."""
+    """Return columns in another order; columns without a place come last."""
     names = [name for name in order if name in columns.names]
     names += [name for name in columns.names if name not in names]
     return pa.schema([columns.field(name) for name in names])

@@ -102,6 +102,19 @@ def test_other_roots_and_null():
             },
             "`a` and `A` differ by their case only",
         ),
+        (
+            record(
+                {
+                    "type": "record",
+                    "name": "S",
+                    "fields": [
+                        {"name": "a", "type": "int"},
+                        {"name": "A", "type": "int"},
+                    ],
+                }
+            ),
+            "`a` and `A` of `f0` differ by their case only",
+        ),
     ],
 )
 def test_what_has_no_column(tree: Any, said: str):

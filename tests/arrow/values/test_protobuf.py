@@ -190,6 +190,11 @@ def test_what_is_no_column() -> None:
     cases = schema_of(field("a", 1, "E"), field("A", 2, "E", json_name="other"))
     with pytest.raises(InvalidSchemaError, match="`a` and `A` differ by their case"):
         columns_of(cases)
+    twins = [field("a", 1, Field.TYPE_INT32), field("A", 2, Field.TYPE_INT32)]
+    inner = message(*twins, name="M1")
+    within = info(proto_file(message(field("s", 1, "M1")), inner))
+    with pytest.raises(InvalidSchemaError, match="`a` and `A` of `s` differ by their"):
+        columns_of(within)
     # But it can be read by who knows how deep it is.
     once = pa.struct([("x", pa.int32()), ("next", pa.struct([("x", pa.int32())]))])
     found = value("0a 06 10 01 0a 02 10 02", node, node, a=once)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from pulsar_spark.source.plan.query_schema import (
     reader_schema,
     settled_schema,
     value_columns_of,
+    with_later_topics,
 )
 from spark_topics import statistics
 
@@ -208,6 +210,87 @@ class TestSettling:
         assert settled_schema(pool, options, None) == QuerySchema(TOPIC, new)
 
 
+class TestLaterTopics:
+    """Topics that were made between the load of a query and the plan."""
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ([ID], ""),
+            ([NAME, ID], ""),
+            ([("id", "int")], ""),
+            ([("id", "double")], "`id` differs among the topics"),
+            ([("at", "long"), ("id", "string")], "`id` differs among the topics"),
+            ([NAME], "no column in common"),
+            (None, "t2 has no schema, and "),
+        ],
+    )
+    def test_what_it_holds(
+        self,
+        scripted: ScriptedBroker,
+        pool: ConnectionPool,
+        fields: Any,
+        said: str,
+    ) -> None:
+        """It is read by its own schema if the query's columns hold its values."""
+        scripted.add_schema(names(1)[0], SchemaType.JSON, record(ID))
+        options = options_of(topicsPattern="t.*")
+        scripted.add_topic(names(1)[0])
+        loaded = find_schema(pool, options)
+        later = names(3)[2]
+        read = [names(1)[0], later]
+        if fields is not None:
+            info = scripted.add_schema(later, SchemaType.AVRO, record(*fields))
+        if said:
+            with pytest.raises(SchemaError, match=said):
+                with_later_topics(pool, options, loaded, read)
+            return
+        found = with_later_topics(pool, options, loaded, read)
+        assert found.others == {later: info}
+        scripted.requests.clear()
+        assert with_later_topics(pool, options, found, read) is found
+        assert not scripted.requests
+
+    @pytest.mark.parametrize(
+        ("before", "after", "said"),
+        [
+            ("int", "long", "`a` was INT and is BIGINT. Load the query again."),
+            ("x", "xy", "`a` was STRUCT<x: BIGINT> and is STRUCT<x: BIGINT, y: "),
+            ("x", "x?", "`a` may have NULL within it. Load the query again."),
+            ("x?", "x", ""),
+        ],
+    )
+    def test_what_it_does_not_hold(
+        self,
+        scripted: ScriptedBroker,
+        pool: ConnectionPool,
+        before: str,
+        after: str,
+        said: str,
+    ) -> None:
+        """A narrower column is no place for values: neither dropped nor bad."""
+        types = {
+            "x": json.loads(record(("x", "long"), name="S")),
+            "xy": json.loads(record(("x", "long"), ("y", "long"), name="S")),
+            "x?": json.loads(record(("x", ["null", "long"]), name="S")),
+        }
+        options = options_of(topicsPattern="t.*")
+        one, other = names(2)
+        scripted.add_topic(one)
+        first = record(("a", types.get(before, before)))
+        scripted.add_schema(one, SchemaType.JSON, first)
+        loaded = find_schema(pool, options)
+        second = record(("a", types.get(after, after)))
+        scripted.add_schema(other, SchemaType.JSON, second)
+        if not said:
+            assert with_later_topics(pool, options, loaded, [other]).others
+            return
+        with pytest.raises(SchemaError) as caught:
+            with_later_topics(pool, options, loaded, [one, other])
+        assert f"{other} was made after the query was loaded" in str(caught.value)
+        assert said in str(caught.value)
+
+
 class TestColumns:
     """What becomes columns, and what cannot."""
 
@@ -282,9 +365,10 @@ class TestTogether:
         ],
     )
     def test_a_wider_type(self, one: Any, other: Any, type_: pa.DataType) -> None:
-        """The first type as which each topic can be read, whichever comes first."""
-        for types in ((one, other), (other, one)):
-            schema = self.of(*(self.avro(("a", each)) for each in types))
+        """The type that holds the values of each topic, whichever comes first."""
+        kinds = (SchemaType.AVRO, SchemaType.JSON)
+        for types, kind in itertools.product(((one, other), (other, one)), kinds):
+            schema = self.of(*(self.avro(("a", each), kind=kind) for each in types))
             assert value_columns_of(schema) == columns(a=type_)
             reader_schema(schema, columns(a=type_), options_of(), is_given=False)
 
@@ -356,6 +440,24 @@ class TestTogether:
             with pytest.raises(SchemaError) as caught:
                 reader_schema(schema, wanted, options_of(), is_given=True)
             assert said in str(caught.value)
+
+    def test_fields_that_were_chosen(self) -> None:
+        """Of a struct, too, each must be in some topic, and is NULL in the others."""
+        structs = [
+            json.loads(record(*fields, name="At")) for fields in ([ID], [ID, NAME])
+        ]
+        schema = self.of(*(self.avro(("at", struct)) for struct in structs))
+        wanted = columns(at=pa.struct([("id", pa.int64()), ("name", pa.string())]))
+        assert value_columns_of(schema) == wanted
+        read = reader_schema(schema, wanted, options_of(), is_given=True)
+        assert read == schema
+        unknown = columns(at=pa.struct([("id", pa.int64()), ("x", pa.string())]))
+        for each, owner in (
+            (schema, "no topic has"),
+            (schema.first, "it has no field"),
+        ):
+            with pytest.raises(SchemaError, match=f"{owner} `at.x`"):
+                reader_schema(each, unknown, options_of(), is_given=True)
 
     def test_bytes_of_all(self) -> None:
         """``value BINARY`` reads any topics, but one with such a column itself."""

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.errors import SchemaError
+from pulsar_spark.errors import CheckpointError, SchemaError
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.schemas.info import SchemaInfo, SchemaType, version_bytes
 from pulsar_spark.source.plan.query_schema import find_schema, value_columns_of
@@ -42,6 +43,10 @@ LIST, WIDER_LIST = (
     {"name": "all", "type": {"type": "array", "items": address["type"]}}
     for address in (ADDRESS, WIDER_ADDRESS)
 )
+
+
+#: Structs of numbers, as errors name them.
+X, XY = "STRUCT<x: BIGINT>", "STRUCT<x: BIGINT, y: BIGINT>"
 
 
 def record(*fields: dict[str, Any], **more: Any) -> str:
@@ -461,6 +466,91 @@ class TestSeveralTopics:
         with pytest.raises(SchemaError, match="order has changed") as caught:
             load(topics="u").go_on(kept(schema.pin))
         assert '`.schema("`id` BIGINT, `name` STRING")`' in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("before", "after", "said", "adds"),
+        [
+            ({"t": "int"}, {"t": "int", "u": "long"}, "INT and is BIGINT", False),
+            ({"t": "double", "u": "int"}, {"u": "int"}, "DOUBLE and is INT", False),
+            ({"t": "x", "u": "x"}, {"t": "x", "u": "xy"}, f"{X} and is {XY}", True),
+            ({"t": "x"}, {"t": "x", "u": "xy"}, f"{X} and is {XY}", True),
+            ({"t": "xy", "u": "x"}, {"u": "x"}, f"{XY} and is {X}", False),
+            ({"u": "xy"}, {"t": "yx", "u": "xy"}, f"{XY} and is STRUCT<y: ", False),
+        ],
+        ids=["wider", "narrower", "grown", "grown by another", "shrunk", "order"],
+    )
+    def test_a_column_of_another_type(
+        self,
+        scripted: ScriptedBroker,
+        load: Callable[..., StreamSchema],
+        before: dict[str, str],
+        after: dict[str, str],
+        said: str,
+        adds: bool,
+    ) -> None:
+        """Is an error, whichever topics come, go or move on; additive lets it grow."""
+        pin = None
+        for types in (before, after):
+            for topic, name in types.items():
+                fields = [{"name": each, "type": "long"} for each in name]
+                struct = {"type": "record", "name": "S", "fields": fields}
+                type_ = name if len(name) > 2 else struct
+                scripted.add_schema(
+                    f"{TOPIC[:-1]}{topic}",
+                    SchemaType.AVRO,
+                    record(ID, {"name": "a", "type": type_}),
+                )
+            if types is before:
+                schema = load(topics=",".join(before))
+                schema.begin()
+                pin = kept(schema.pin)
+        topics = ",".join(after)
+        with pytest.raises(SchemaError, match=f"`a` was {said}") as caught:
+            load(topics=topics).go_on(pin)
+        assert ("set `schemaEvolution` to additive" in str(caught.value)) == adds
+        grows = load(topics=topics, schemaEvolution="additive")
+        if not adds:
+            with pytest.raises(SchemaError, match=f"`a` was {said}"):
+                grows.go_on(pin)
+            return
+        grows.go_on(pin)
+        again = load(topics=topics)
+        again.go_on(kept(grows.pin))
+        assert again.pin == grows.pin
+
+    def test_the_cure_of_another_type(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """Names columns which all topics have; where there are none, no columns."""
+        for topic, type_ in ((TOPIC, "double"), (OTHER, "int")):
+            field = {"name": "a", "type": type_}
+            scripted.add_schema(topic, SchemaType.AVRO, record(field))
+        schema = load(topics="t,u")
+        schema.begin()
+        with pytest.raises(SchemaError) as caught:
+            load(topics="u").go_on(kept(schema.pin))
+        assert 'Set `.schema("`a` DOUBLE")` to go on' in str(caught.value)
+        chosen = load(pa.schema([("a", pa.float64())]), topics="u")
+        chosen.go_on(kept(schema.pin))
+        alone = load(topics="u")
+        alone.begin()
+        with pytest.raises(SchemaError, match="Read the topics that have other types "):
+            load(topics="t,u").go_on(kept(alone.pin))
+
+    def test_a_checkpoint_without_types(
+        self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
+    ) -> None:
+        """As older versions wrote it: the stream goes on, and types are kept then."""
+        self.two(scripted)
+        schema = load(topics="t,u")
+        schema.begin()
+        assert schema.pin is not None
+        assert schema.pin.types == ("BIGINT", "STRING")
+        again = load(topics="t,u")
+        again.go_on(kept(replace(schema.pin, types=())))
+        assert again.pin == schema.pin
+        with pytest.raises(CheckpointError, match='"WORDS" is no type'):
+            load(topics="t,u").go_on(replace(schema.pin, types=("BIGINT", "WORDS")))
 
     def test_a_schema_that_is_gone(
         self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
