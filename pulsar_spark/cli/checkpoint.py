@@ -203,19 +203,21 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = the_standings(checkpoint, arguments.source)
     if sets:
         return _set(arguments, checkpoint, chosen)
-    unread: dict[str, Backlog] = {}
+    unread: dict[int, dict[str, Backlog]] = {}
     reads = {standing.place: standing.read for standing in chosen}
     if given_options(arguments):
         with cluster_of(arguments) as cluster:
             for standing in chosen:
                 read = with_new_segments(cluster, standing.read)
                 reads[standing.place] = read
-                unread |= backlogs(cluster, {**read, **standing.end.kept})
+                unread[standing.place] = backlogs(
+                    cluster, {**read, **standing.end.kept}
+                )
     if arguments.json:
         show_json(_as_json(checkpoint, chosen, reads, unread))
         return DONE
     for standing in chosen:
-        _show(checkpoint, standing, reads, unread)
+        _show(checkpoint, standing, reads, unread.get(standing.place, {}))
     return DONE
 
 
@@ -223,10 +225,14 @@ def _as_json(
     checkpoint: Checkpoint,
     found: Sequence[Standing],
     reads: Mapping[int, Mapping[str, LastRead]],
-    unread: Mapping[str, Backlog],
+    unread: Mapping[int, Mapping[str, Backlog]],
 ) -> dict[str, Any]:
     """Return the facts of a checkpoint, for programs."""
     last = found[0].last.batch_id
+
+    def numbers(standing: Standing, name: str) -> dict[str, Any]:
+        return _numbers(unread.get(standing.place, {}).get(name))
+
     return {
         "checkpoint": checkpoint.location,
         "queryId": checkpoint.query_id,
@@ -241,7 +247,7 @@ def _as_json(
                         "topicPartition": name,
                         "read": str(offset),
                         "planned": _text(standing.planned.get(name)),
-                        **_numbers(unread.get(name)),
+                        **numbers(standing, name),
                     }
                     for name, offset in _sorted(reads[standing.place])
                 ],
@@ -249,7 +255,7 @@ def _as_json(
                     {
                         "topicPartition": name,
                         "read": str(position),
-                        **_numbers(unread.get(name)),
+                        **numbers(standing, name),
                     }
                     for name, position in _sorted(standing.end.kept)
                 ],
