@@ -365,7 +365,7 @@ def _set(
             " this one, then its positions can be set."
         )
     with cluster_of(arguments) as cluster, _held(cluster, standing):
-        positions = _wanted(cluster, arguments, standing)
+        positions, gone = _wanted(cluster, arguments, standing)
         changed = {
             name: position
             for name, position in positions.items()
@@ -384,12 +384,15 @@ def _set(
                     name: {"from": str(standing.read[name]), "to": str(position)}
                     for name, position in _sorted(changed)
                 },
+                "gone": gone,
                 "files": sorted(files),
                 "copies": kept or None,
                 "done": bool(kept),
             }
         )
         return DONE
+    for name in gone:
+        say(f"{name} is gone: its position stays.")
     _explain(
         checkpoint, standing, changed, kept, has_files=bool(files), renumbers=renumbers
     )
@@ -398,28 +401,33 @@ def _set(
 
 def _wanted(
     cluster: Cluster, arguments: argparse.Namespace, one: Standing
-) -> dict[str, LastRead]:
-    """Return the new positions of the topic partitions to set."""
+) -> tuple[dict[str, LastRead], list[str]]:
+    """Return the new positions of the topic partitions to set, and which are gone."""
     topics = sorted(map(TopicName.parse, one.end.last_read))
     lookup = PositionLookup(cluster.pool)
+    ends = lookup.from_message_ids(
+        dict.fromkeys(one.end.last_read, LATEST), absent_ok=True
+    )
     if arguments.set_time is not None:
         spec = parse_times(arguments.set_time, "--set-time")
         times = assign_times(spec.topics, spec.default_ms, topics, option="--set-time")
-        position = lookup.from_times(times)
-        return {
-            name: LastRead.before(positions.first)
-            for name, positions in position.items()
+        gone = [name for name in times if name not in ends]
+        stored = lookup.from_times({n: t for n, t in times.items() if n in ends})
+        firsts = {name: positions.first for name, positions in stored.items()}
+    else:
+        named = _named(arguments.set_position, topics)
+        gone = [name for name in named if name not in ends]
+        starts = {
+            name: EARLIEST if position is Edge.LATEST else start_of(position)
+            for name, position in named.items()
+            if name in ends
         }
-    named = _named(arguments.set_position, topics)
-    starts = {
-        name: EARLIEST if position is Edge.LATEST else start_of(position)
-        for name, position in named.items()
-    }
-    positions = lookup.from_message_ids(starts)
-    return {
-        name: LastRead.before(_first(name, position, starts[name], positions[name]))
-        for name, position in named.items()
-    }
+        stored = lookup.from_message_ids(starts)
+        firsts = {
+            name: _first(name, named[name], start, stored[name], ends[name].before)
+            for name, start in starts.items()
+        }
+    return {name: LastRead.before(first) for name, first in firsts.items()}, gone
 
 
 def _named(text: str, topics: list[TopicName]) -> dict[str, Position]:
@@ -435,9 +443,17 @@ def _named(text: str, topics: list[TopicName]) -> dict[str, Position]:
 
 
 def _first(
-    name: str, at: Position, start: MessageId, found: TopicPositions
+    name: str, at: Position, start: MessageId, found: TopicPositions, end: MessageId
 ) -> MessageId:
-    """Return the first message to read."""
+    """Return the first message to read.
+
+    Args:
+        name: Full name of a topic partition.
+        at: Where to read from.
+        start: Where the reader was placed for that.
+        found: What the broker said of that reader.
+        end: The last stored entry.
+    """
     if at is Edge.LATEST and found.last is not None:
         return MessageId(found.last.ledger_id, found.last.entry_id + 1)
     if isinstance(at, Edge):
@@ -446,6 +462,11 @@ def _first(
         raise CheckpointError(
             f"{name}: {start} is not stored any more: the first position available is"
             f" {found.first}. Use `earliest`, or a position at or after that."
+        )
+    if start.position > (end.ledger_id, end.entry_id + 1):
+        raise CheckpointError(
+            f"{name} ends at {end} and has never reached {start}. Use `latest`, or a"
+            " position that is not after its end."
         )
     return start
 
