@@ -20,9 +20,11 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import OptionError, foreign_text
 from pulsar_spark.options import (
     CommonOptions,
+    ReadOptions,
     canonical_name,
     is_option,
     parse_common_options,
+    parse_read_options,
 )
 from pulsar_spark.options.client import DEFAULT_PREFIX
 from pulsar_spark.topics import TopicName
@@ -232,6 +234,18 @@ def given_read(arguments: argparse.Namespace) -> dict[str, str]:
             "Say what to read: -o service.url=pulsar://host:6650 -o topic=NAME."
         )
     return given
+
+
+def stream_with_ends(arguments: argparse.Namespace) -> ReadOptions | None:
+    """Return the options of a stream that has an end, None for a stream without.
+
+    Raises:
+        OptionError: The options of the stream cannot work.
+    """
+    given = given_options(arguments)
+    if not {"endingOffsets", "endingTime"} & set(map(canonical_name, given)):
+        return None
+    return parse_read_options(given, streaming=True, quiet=True)
 
 
 def cluster_of(arguments: argparse.Namespace) -> Cluster:

@@ -34,8 +34,14 @@ from pulsar_spark.cli.arguments import (
     add_options,
     cluster_of,
     given_options,
+    stream_with_ends,
 )
-from pulsar_spark.cli.backlogs import Backlog, backlogs, with_new_segments
+from pulsar_spark.cli.backlogs import (
+    Backlog,
+    backlogs,
+    with_new_segments,
+    within_ends,
+)
 from pulsar_spark.cli.output import age, say, show_json, size, table
 from pulsar_spark.cli.spark_files import Checkpoint, Planned
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
@@ -206,12 +212,14 @@ def run(arguments: argparse.Namespace) -> int:
     unread: dict[int, dict[str, Backlog]] = {}
     reads = {standing.place: standing.read for standing in chosen}
     if given_options(arguments):
+        options = stream_with_ends(arguments)
         with cluster_of(arguments) as cluster:
             for standing in chosen:
                 read = with_new_segments(cluster, standing.read)
                 reads[standing.place] = read
-                unread[standing.place] = backlogs(
-                    cluster, {**read, **standing.end.kept}
+                places = {**read, **standing.end.kept}
+                unread[standing.place] = within_ends(
+                    cluster, options, places, backlogs(cluster, places)
                 )
     if arguments.json:
         show_json(_as_json(checkpoint, chosen, reads, unread))

@@ -14,8 +14,15 @@ from pulsar_spark.cli.arguments import (
     add_options,
     cluster_of,
     given_options,
+    stream_with_ends,
 )
-from pulsar_spark.cli.backlogs import Backlog, backlogs, held_back, with_new_segments
+from pulsar_spark.cli.backlogs import (
+    Backlog,
+    backlogs,
+    held_back,
+    with_new_segments,
+    within_ends,
+)
 from pulsar_spark.cli.checkpoint import (
     Standing,
     columns_of,
@@ -27,6 +34,7 @@ from pulsar_spark.cli.output import age, complain, say, show_json, size, table
 from pulsar_spark.cli.spark_files import Checkpoint
 from pulsar_spark.errors import OptionError
 from pulsar_spark.message_id import MessageId
+from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.stream.last_read import LastRead
 
 
@@ -98,8 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not has_cluster:
         return DONE
     chosen = the_standings(checkpoint, arguments.source)
+    options = stream_with_ends(arguments)
     with cluster_of(arguments) as cluster:
-        sources = [_ask(cluster, standing) for standing in chosen]
+        sources = [_ask(cluster, options, standing) for standing in chosen]
     if arguments.json:
         show_json(_as_json(checkpoint, sources))
         return DONE
@@ -115,10 +124,14 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _ask(cluster: Cluster, standing: Standing) -> _Source:
+def _ask(cluster: Cluster, options: ReadOptions | None, standing: Standing) -> _Source:
     read = with_new_segments(cluster, standing.read)
-    unread = backlogs(cluster, read)
-    return _Source(standing.place, read, unread, held_back(cluster, read, unread))
+    stored = backlogs(cluster, read)
+    unread = within_ends(cluster, options, read, stored)
+    held = held_back(cluster, read, stored)
+    # What is held back behind an end is of no account.
+    held = {name: last for name, last in held.items() if unread[name] == stored[name]}
+    return _Source(standing.place, read, unread, held)
 
 
 def _show(sources: Sequence[_Source]) -> None:
@@ -145,9 +158,7 @@ def _show(sources: Sequence[_Source]) -> None:
 def _total(sources: Iterable[_Source]) -> tuple[int, int | None, float | None]:
     """Return entries, bytes and the greatest age of all topic partitions together."""
     backlogs_ = [backlog for source in sources for backlog in source.unread.values()]
-    sizes = [
-        backlog.size_bytes for backlog in backlogs_ if backlog.entries is not None
-    ]
+    sizes = [backlog.size_bytes for backlog in backlogs_ if backlog.entries is not None]
     known_sizes = [backlog for backlog in sizes if backlog is not None]
     ages = [backlog.age_s() for backlog in backlogs_]
     return (

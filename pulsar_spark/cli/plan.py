@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``plan``: what a read would read, without reading it."""
+"""``plan``: the plan of a read, without the read."""
 
 from __future__ import annotations
 

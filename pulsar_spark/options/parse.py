@@ -125,7 +125,7 @@ def options_table_markdown() -> str:
 
 
 def canonical_name(name: str) -> str:
-    """Return the name of an option as documents spell it; an unknown name unchanged."""
+    """Return an option's name as documents spell the name; unknown names unchanged."""
     spec = _KNOWN.get(name)
     return name if spec is None else spec.name
 
