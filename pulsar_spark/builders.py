@@ -202,8 +202,9 @@ class ReadOptions(ClientOptions):
     """Several topics and partitions by comma. For: read."""
     topics_pattern: str | None = _named("topicsPattern")
     """A Python regular expression for whole topic names of one namespace, such as
-    `public/default/events-.*`. Logs of exactly-once streams (`spark-commits-...`) never
-    match; one that `commitTopic` names does. For: read."""
+    `public/default/events-.*`. An alternative outside of brackets may repeat the
+    namespace: `public/default/a|public/default/b`. Logs of exactly-once streams
+    (`spark-commits-...`) never match; one that `commitTopic` names does. For: read."""
     starting_offsets: str | Mapping[str, Any] | None = _named("startingOffsets")
     """First messages, inclusive: `earliest`, or JSON by topic and partition such as
     `{"t":{"0":"12:3:4","1":"earliest"}}`; what JSON does not name starts at `earliest`,

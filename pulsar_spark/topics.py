@@ -19,7 +19,7 @@ segments are of Pulsar 5 (PIP-460).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 from sys import intern
@@ -54,6 +54,8 @@ _IN_COMMON = re.compile(
     r"(?:(?:[\w=:%~@/-]|\\\.|\.|\[[\w.=-]+\])[*+?]?(?![*+?])|\((?!\?)|\)(?![*+?])|\|)+",
     re.ASCII,
 )
+# An escape, a class, or a character of a regular expression.
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 # Canonical decimals only: "t-partition-01" is a plain topic, for the broker, too.
 _MAX_PARTITION = 2**31 - 1
 _MOST_DIGITS = len(str(_MAX_PARTITION))
@@ -311,7 +313,7 @@ def compile_topics_pattern(
 
     The expression must match the whole name, as in Java. It is applied to the local
     name alone, so that ``a|b`` means both topics; Java puts the namespace in front of
-    ``a`` only, and never finds ``b``.
+    ``a`` only, and never finds ``b``. Further alternatives may repeat the namespace.
 
     Args:
         text: ``tenant/ns/regex``, with or without ``persistent://``, or only ``regex``
@@ -319,29 +321,89 @@ def compile_topics_pattern(
         option: The option that errors name.
 
     Raises:
-        OptionError: The namespace is not literal, or the expression is not valid.
+        OptionError: The namespace is not literal, or there are several, or the
+            expression is not valid.
     """
-    pattern = text.strip()
-    scheme, rest = _without_scheme(pattern.removeprefix("^"), option=option)
-    parts = rest.split("/", 2)
-    if len(parts) == 1 and not scheme:
-        # The "^" of a short pattern stays in the expression, where it does no harm.
-        parts = [DEFAULT_TENANT, DEFAULT_NAMESPACE, pattern]
-    if len(parts) != 3 or not parts[2] or "" in parts:
-        raise OptionError(
-            f"{option}: {text!r} is not a pattern of topic names. Write"
-            ' "persistent://tenant/namespace/regex", "tenant/namespace/regex", or'
-            ' "regex" for topics of public/default.'
-        )
-    tenant, namespace, expression = parts
-    for part in (tenant, namespace):
-        if not _NAMESPACE_PART.fullmatch(part):
+    namespaces, expressions, cuts = [], [], []
+    for position, alternative, slashes in _alternatives(text):
+        namespace, begin = _namespace_before(alternative, slashes, text, option=option)
+        namespaces.append(namespace)
+        expressions.append(alternative[begin:])
+        cuts.append((position, begin))
+    expression = "|".join(expressions)
+    if not expression:
+        raise _incomplete(text, option)
+    namespace_name = namespaces[0] or f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
+    for other in filter(None, namespaces):
+        if other != namespace_name:
             raise OptionError(
-                f"{option}: the namespace {tenant}/{namespace} of {text!r} must be"
-                " written literally: a pattern covers the topics of one namespace."
+                f"{option}: {text!r} names topics of {namespace_name} and of {other}:"
+                " a pattern covers the topics of one namespace."
             )
     return TopicsPattern(
-        text, f"{tenant}/{namespace}", _compile(expression, text, option=option)
+        text, namespace_name, _compile(expression, text, cuts, option=option)
+    )
+
+
+def _alternatives(text: str) -> Iterator[tuple[int, str, list[int]]]:
+    """Yield the place, the text and the slashes of alternatives outside brackets."""
+    pattern = text.strip()
+    shift = text.index(pattern)
+    depth = begin = 0
+    slashes: list[int] = []
+    for token in _TOKEN.finditer(pattern):
+        depth += (token[0] == "(") - (token[0] == ")")
+        if token[0] in ("/", "\\/"):
+            slashes.append(token.end() - 1 - begin)
+        elif token[0] == "|" and depth == 0:
+            yield shift + begin, pattern[begin : token.start()], slashes
+            begin, slashes = token.end(), []
+    yield shift + begin, pattern[begin:], slashes
+
+
+def _namespace_before(
+    alternative: str, slashes: Sequence[int], text: str, *, option: str
+) -> tuple[str, int]:
+    """Return the namespace of an alternative, "" for none, and where the rest begins.
+
+    The "^" of an alternative without namespace stays, and does no harm.
+
+    Args:
+        alternative: Of the pattern.
+        slashes: The indices of its slashes.
+        text: The pattern.
+        option: The option that errors name.
+    """
+    scheme, rest = _without_scheme(alternative.removeprefix("^"), option=option)
+    begin = len(alternative) - len(rest)
+    slashes = [slash for slash in slashes if slash >= begin]
+    if not scheme and not slashes:
+        return "", 0
+    if len(slashes) < 2:
+        raise _incomplete(text, option)
+    first, second, *further = slashes
+    tenant, namespace = alternative[begin:first], alternative[first + 1 : second]
+    if not tenant or not namespace:
+        raise _incomplete(text, option)
+    if not all(map(_NAMESPACE_PART.fullmatch, (tenant, namespace))):
+        raise OptionError(
+            f"{option}: the namespace {tenant}/{namespace} of {text!r} must be"
+            " written literally: a pattern covers the topics of one namespace."
+        )
+    if further:
+        raise OptionError(
+            f"{option}: {text!r} has a slash after the namespace, and no topic has one"
+            " in its name. Alternatives in brackets are without the namespace:"
+            f' "{tenant}/{namespace}/(a|b)-.*".'
+        )
+    return f"{tenant}/{namespace}", second + 1
+
+
+def _incomplete(text: str, option: str) -> OptionError:
+    return OptionError(
+        f"{option}: {text!r} is not a pattern of topic names. Write"
+        ' "persistent://tenant/namespace/regex", "tenant/namespace/regex", or'
+        ' "regex" for topics of public/default.'
     )
 
 
@@ -407,12 +469,25 @@ def schema_topic(topic_partition: str) -> str:
     return TopicName.parse(topic_partition).common_name
 
 
-def _compile(expression: str, text: str, *, option: str) -> re.Pattern[str]:
+def _compile(
+    expression: str, text: str, cuts: Iterable[tuple[int, int]], *, option: str
+) -> re.Pattern[str]:
+    """Compile an expression.
+
+    Args:
+        expression: The text without namespaces.
+        text: The pattern, for errors.
+        cuts: The place of each alternative in the text, and what it has lost there.
+        option: The option that errors name.
+    """
     try:
         return re.compile(expression)
     except re.error as error:
-        column = len(text.rstrip()) - len(expression) + (error.pos or 0)
-        reason = f"{error.msg} at position {column}"
+        position = error.pos or 0
+        lost = min(cuts)[0]
+        for place, length in cuts:
+            lost += length if position + lost >= place else 0
+        reason = f"{error.msg} at position {position + lost}"
     except (OverflowError, RecursionError) as error:
         reason = str(error)
     raise OptionError(

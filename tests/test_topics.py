@@ -245,6 +245,49 @@ def test_pattern_alternatives_are_all_in_the_namespace() -> None:
     assert compile_topics_pattern("a/b/(?i)X").matches("persistent://a/b/x")
 
 
+_BEFORE = st.sampled_from(
+    ["", "public/default/", "^public/default/", "persistent://public/default/"]
+)
+_LOCAL = st.lists(
+    st.sampled_from(["a", "b", "-.*", "(a|b)", "[^/]", "[|]", r"\|", "((a|-)b)?", "$"]),
+    min_size=1,
+    max_size=3,
+).map("".join)
+
+
+@given(
+    st.lists(st.tuples(_BEFORE, _LOCAL), min_size=1, max_size=4),
+    st.text("ab-|", min_size=1, max_size=4),
+)
+@example([("public/default/", "a-.*"), ("public/default/", "b-.*")], "b-1")
+def test_each_alternative_may_name_the_namespace(
+    alternatives: list[tuple[str, str]], name: str
+) -> None:
+    """A topic matches whose whole name, or local name, an alternative matches."""
+    pattern = compile_topics_pattern("|".join(map("".join, alternatives)))
+    is_named = any(re.fullmatch(local, name) for _, local in alternatives)
+    assert pattern.matches(f"persistent://public/default/{name}") == is_named
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a/b/x|a/c/y", "names topics of a/b and of a/c"),
+        ("x|a/c/y", "names topics of public/default and of a/c"),
+        ("a/b/x|c/y", "is not a pattern of topic names"),
+        ("a/b/(x|a/b/y)", "has a slash after the namespace"),
+        ("a/b/x/y", "has a slash after the namespace"),
+        (r"a/b/x|a\/b\/y", "must be written literally"),
+        ("a/b/x|a/.*/y", "must be written literally"),
+        ("a/b/x|non-persistent://a/b/y", "keeps nothing to read"),
+    ],
+)
+def test_no_alternative_is_passed_over(text: str, why: str) -> None:
+    """What could match no topic of the namespace is refused."""
+    with pytest.raises(OptionError, match=why):
+        compile_topics_pattern(text)
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -310,6 +353,8 @@ def test_pattern_of_another_scheme_is_refused() -> None:
         ("public/default/ev[", "unterminated character set", 17),
         (" persistent://public/default/*", "nothing to repeat", 29),
         (r"public/default/\p{L}+", r"bad escape \p", 15),
+        (" public/default/a|public/default/*", "nothing to repeat", 33),
+        ("public/default/a|public/default/b|c)", "unbalanced parenthesis", 35),
     ],
 )
 def test_bad_regex_names_reason_and_place(
@@ -346,6 +391,7 @@ def test_pattern_keeps_the_text() -> None:
         ("a/b.c/t", "(?s)a/b.c/t(-p.*)?"),
         (r"t\.[a-z0-9]+", r"(?s)public/default/t\.[a-z0-9]+(-p.*)?"),
         ("a|b", "(?s)public/default/(a|b)(-p.*)?"),
+        ("public/default/a|public/default/b", "(?s)public/default/(a|b)(-p.*)?"),
         ("(a|b)-.*", "(?s)public/default/((a|b)-.*)(-p.*)?"),
         ("a?b+c*.", "(?s)public/default/a?b+c*.(-p.*)?"),
         # What brokers may take for something else, or be at for ever.

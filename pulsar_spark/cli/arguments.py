@@ -18,7 +18,14 @@ from urllib.parse import urlsplit
 from pulsar_spark.cli.admin import Admin, check_admin_url
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import OptionError, foreign_text
-from pulsar_spark.options import CommonOptions, is_option, parse_common_options
+from pulsar_spark.options import (
+    CommonOptions,
+    ReadOptions,
+    canonical_name,
+    is_option,
+    parse_common_options,
+    parse_read_options,
+)
 from pulsar_spark.options.client import DEFAULT_PREFIX
 from pulsar_spark.topics import TopicName
 from spark_topics.client.resolving import is_here
@@ -135,22 +142,25 @@ def add_execute(parser: argparse.ArgumentParser, what: str) -> None:
 def given_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the connector that a command was given.
 
+    The last value of an option counts, however its name is spelled.
+
     Raises:
         OptionError: A file or an argument has none; shows no value.
     """
-    options: dict[str, str] = {}
+    pairs: list[tuple[str, str]] = []
     if path := os.environ.get(OPTIONS_VARIABLE, "").strip():
-        options.update(_options_of(path, OPTIONS_VARIABLE))
+        pairs += _options_of(path, OPTIONS_VARIABLE).items()
     for path in arguments.files:
-        options.update(_options_of(path))
+        pairs += _options_of(path).items()
     for text in arguments.given:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise OptionError(
                 "-o takes NAME=VALUE, such as service.url=pulsar://host:6650."
             )
-        options[name.strip()] = value
-    return options
+        pairs.append((name.strip(), value))
+    last = {canonical_name(name): (name, value) for name, value in pairs}
+    return dict(last.values())
 
 
 def _options_of(path: str, named_by: str = "--options") -> dict[str, str]:
@@ -230,6 +240,18 @@ def given_read(arguments: argparse.Namespace) -> dict[str, str]:
     return given
 
 
+def stream_with_ends(arguments: argparse.Namespace) -> ReadOptions | None:
+    """Return the options of a stream that has an end, None for a stream without.
+
+    Raises:
+        OptionError: The options of the stream cannot work.
+    """
+    given = given_options(arguments)
+    if not {"endingOffsets", "endingTime"} & set(map(canonical_name, given)):
+        return None
+    return parse_read_options(given, streaming=True, quiet=True)
+
+
 def cluster_of(arguments: argparse.Namespace) -> Cluster:
     """Return the cluster that the arguments of a command name.
 
@@ -254,9 +276,7 @@ def admin_of(url: str, given: Mapping[str, str]) -> Admin:
     url = check_admin_url(url)
     scheme, _, host = url.partition("://")
     options = dict(given)
-    names = [
-        n for n in options if _plain(n) in ("serviceurl", "pulsarclientserviceurl")
-    ]
+    names = [name for name in options if canonical_name(name) == "service.url"]
     is_plain = any(options[n].strip().startswith("pulsar://") for n in names)
     is_safe = scheme == "https" or is_here(urlsplit(url).hostname or "")
     if scheme == "https" or not names:
@@ -293,13 +313,13 @@ def admin_only(arguments: argparse.Namespace) -> Admin:
 def subscription_prefix(arguments: argparse.Namespace) -> str:
     """Return how the names of subscriptions begin, by the options given."""
     for name, value in given_options(arguments).items():
-        if _plain(name) == "subscriptionprefix" and value.strip():
+        if canonical_name(name) == "subscriptionPrefix" and value.strip():
             return value.strip()
     return DEFAULT_PREFIX
 
 
 def _admin_url(arguments: argparse.Namespace, given: Mapping[str, str]) -> str:
-    named = (value for name, value in given.items() if _plain(name) == "adminurl")
+    named = (v for name, v in given.items() if canonical_name(name) == "admin.url")
     return str(getattr(arguments, "admin_url", "") or next(named, ""))
 
 
@@ -317,7 +337,3 @@ def topic_names(texts: Iterable[str]) -> list[TopicName]:
             raise OptionError(f"{name} is an option, and no topic: put -o before it.")
         topics.append(TopicName.parse(text))
     return topics
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace(".", "")

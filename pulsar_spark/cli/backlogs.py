@@ -26,8 +26,10 @@ from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.segment_ends import readable_ends
 from pulsar_spark.errors import PulsarSparkError, TopicNotFoundError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
+from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.held_back import passes_over
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
+from pulsar_spark.source.stream.stream_ends import StreamEnds
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.entries import StoredEntry
@@ -133,6 +135,45 @@ def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlo
     if cluster.admin is not None:
         return _with_sizes(cluster.admin, read, backlogs_)
     return backlogs_
+
+
+def within_ends(
+    cluster: Cluster,
+    options: ReadOptions | None,
+    read: Mapping[str, LastRead],
+    found: Mapping[str, Backlog],
+) -> dict[str, Backlog]:
+    """Return the unread parts without rows behind the ends of the stream.
+
+    Args:
+        cluster: Is asked.
+        options: Name the ends; None for a stream without.
+        read: Positions, by full name.
+        found: What is unread after these.
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
+    if options is None:
+        return dict(found)
+    lasts = {name: b.last for name, b in found.items() if b.entries is not None}
+    cut = StreamEnds(options, PositionLookup(cluster.pool)).cut(lasts, read)
+    ends = {n: end for n, end in cut.items() if end is not None and end != lasts[n]}
+    # Brokers count entries, and the end may be in the middle of a batch.
+    behind = {name: LastRead(*end.position) for name, end in ends.items()}
+    within = dict(found)
+    for name, rest in backlogs(cluster, behind).items():
+        whole, end = found[name], ends[name]
+        if read[name] < LastRead.of(end):
+            entries = max(1, (whole.entries or 0) - (rest.entries or 0))
+            size_bytes = None
+            if whole.size_bytes is not None and rest.size_bytes is not None:
+                size_bytes = max(0, whole.size_bytes - rest.size_bytes)
+            within[name] = Backlog(entries, size_bytes, whole.oldest_ms, end)
+        else:
+            size_bytes = None if whole.size_bytes is None else 0
+            within[name] = Backlog(0, size_bytes, None, end)
+    return within
 
 
 def held_back(

@@ -34,8 +34,14 @@ from pulsar_spark.cli.arguments import (
     add_options,
     cluster_of,
     given_options,
+    stream_with_ends,
 )
-from pulsar_spark.cli.backlogs import Backlog, backlogs, with_new_segments
+from pulsar_spark.cli.backlogs import (
+    Backlog,
+    backlogs,
+    with_new_segments,
+    within_ends,
+)
 from pulsar_spark.cli.output import age, say, show_json, size, table
 from pulsar_spark.cli.spark_files import Checkpoint, Planned
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
@@ -203,19 +209,23 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = the_standings(checkpoint, arguments.source)
     if sets:
         return _set(arguments, checkpoint, chosen)
-    unread: dict[str, Backlog] = {}
+    unread: dict[int, dict[str, Backlog]] = {}
     reads = {standing.place: standing.read for standing in chosen}
     if given_options(arguments):
+        options = stream_with_ends(arguments)
         with cluster_of(arguments) as cluster:
             for standing in chosen:
                 read = with_new_segments(cluster, standing.read)
                 reads[standing.place] = read
-                unread |= backlogs(cluster, {**read, **standing.end.kept})
+                places = {**read, **standing.end.kept}
+                unread[standing.place] = within_ends(
+                    cluster, options, places, backlogs(cluster, places)
+                )
     if arguments.json:
         show_json(_as_json(checkpoint, chosen, reads, unread))
         return DONE
     for standing in chosen:
-        _show(checkpoint, standing, reads, unread)
+        _show(checkpoint, standing, reads, unread.get(standing.place, {}))
     return DONE
 
 
@@ -223,10 +233,14 @@ def _as_json(
     checkpoint: Checkpoint,
     found: Sequence[Standing],
     reads: Mapping[int, Mapping[str, LastRead]],
-    unread: Mapping[str, Backlog],
+    unread: Mapping[int, Mapping[str, Backlog]],
 ) -> dict[str, Any]:
     """Return the facts of a checkpoint, for programs."""
     last = found[0].last.batch_id
+
+    def numbers(standing: Standing, name: str) -> dict[str, Any]:
+        return _numbers(unread.get(standing.place, {}).get(name))
+
     return {
         "checkpoint": checkpoint.location,
         "queryId": checkpoint.query_id,
@@ -241,7 +255,7 @@ def _as_json(
                         "topicPartition": name,
                         "read": str(offset),
                         "planned": _text(standing.planned.get(name)),
-                        **_numbers(unread.get(name)),
+                        **numbers(standing, name),
                     }
                     for name, offset in _sorted(reads[standing.place])
                 ],
@@ -249,7 +263,7 @@ def _as_json(
                     {
                         "topicPartition": name,
                         "read": str(position),
-                        **_numbers(unread.get(name)),
+                        **numbers(standing, name),
                     }
                     for name, position in _sorted(standing.end.kept)
                 ],
@@ -359,7 +373,7 @@ def _set(
             " this one, then its positions can be set."
         )
     with cluster_of(arguments) as cluster, _held(cluster, standing):
-        positions = _wanted(cluster, arguments, standing)
+        positions, gone = _wanted(cluster, arguments, standing)
         changed = {
             name: position
             for name, position in positions.items()
@@ -378,12 +392,15 @@ def _set(
                     name: {"from": str(standing.read[name]), "to": str(position)}
                     for name, position in _sorted(changed)
                 },
+                "gone": gone,
                 "files": sorted(files),
                 "copies": kept or None,
                 "done": bool(kept),
             }
         )
         return DONE
+    for name in gone:
+        say(f"{name} is gone: its position stays.")
     _explain(
         checkpoint, standing, changed, kept, has_files=bool(files), renumbers=renumbers
     )
@@ -392,28 +409,33 @@ def _set(
 
 def _wanted(
     cluster: Cluster, arguments: argparse.Namespace, one: Standing
-) -> dict[str, LastRead]:
-    """Return the new positions of the topic partitions to set."""
+) -> tuple[dict[str, LastRead], list[str]]:
+    """Return the new positions of the topic partitions to set, and which are gone."""
     topics = sorted(map(TopicName.parse, one.end.last_read))
     lookup = PositionLookup(cluster.pool)
+    ends = lookup.from_message_ids(
+        dict.fromkeys(one.end.last_read, LATEST), absent_ok=True
+    )
     if arguments.set_time is not None:
         spec = parse_times(arguments.set_time, "--set-time")
         times = assign_times(spec.topics, spec.default_ms, topics, option="--set-time")
-        position = lookup.from_times(times)
-        return {
-            name: LastRead.before(positions.first)
-            for name, positions in position.items()
+        gone = [name for name in times if name not in ends]
+        stored = lookup.from_times({n: t for n, t in times.items() if n in ends})
+        firsts = {name: positions.first for name, positions in stored.items()}
+    else:
+        named = _named(arguments.set_position, topics)
+        gone = [name for name in named if name not in ends]
+        starts = {
+            name: EARLIEST if position is Edge.LATEST else start_of(position)
+            for name, position in named.items()
+            if name in ends
         }
-    named = _named(arguments.set_position, topics)
-    starts = {
-        name: EARLIEST if position is Edge.LATEST else start_of(position)
-        for name, position in named.items()
-    }
-    positions = lookup.from_message_ids(starts)
-    return {
-        name: LastRead.before(_first(name, position, starts[name], positions[name]))
-        for name, position in named.items()
-    }
+        stored = lookup.from_message_ids(starts)
+        firsts = {
+            name: _first(name, named[name], start, stored[name], ends[name].before)
+            for name, start in starts.items()
+        }
+    return {name: LastRead.before(first) for name, first in firsts.items()}, gone
 
 
 def _named(text: str, topics: list[TopicName]) -> dict[str, Position]:
@@ -429,9 +451,17 @@ def _named(text: str, topics: list[TopicName]) -> dict[str, Position]:
 
 
 def _first(
-    name: str, at: Position, start: MessageId, found: TopicPositions
+    name: str, at: Position, start: MessageId, found: TopicPositions, end: MessageId
 ) -> MessageId:
-    """Return the first message to read."""
+    """Return the first message to read.
+
+    Args:
+        name: Full name of a topic partition.
+        at: Where to read from.
+        start: Where the reader was placed for that.
+        found: What the broker said of that reader.
+        end: The last stored entry.
+    """
     if at is Edge.LATEST and found.last is not None:
         return MessageId(found.last.ledger_id, found.last.entry_id + 1)
     if isinstance(at, Edge):
@@ -440,6 +470,11 @@ def _first(
         raise CheckpointError(
             f"{name}: {start} is not stored any more: the first position available is"
             f" {found.first}. Use `earliest`, or a position at or after that."
+        )
+    if start.position > (end.ledger_id, end.entry_id + 1):
+        raise CheckpointError(
+            f"{name} ends at {end} and has never reached {start}. Use `latest`, or a"
+            " position that is not after its end."
         )
     return start
 

@@ -67,7 +67,9 @@ _PROBE = (
     "import sys, importlib.metadata as m\n"
     "import pulsar_spark\n"
     "print(pulsar_spark.__version__, pulsar_spark.kernel,"
-    " '%d.%d' % sys.version_info[:2])"
+    " '%d.%d' % sys.version_info[:2])\n"
+    "from pulsar_spark.requirements import require_packages\n"
+    "require_packages()"
 )
 
 

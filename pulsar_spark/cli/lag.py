@@ -4,16 +4,37 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pulsar_spark.cli.arguments import DONE, add_options, cluster_of, given_options
-from pulsar_spark.cli.backlogs import Backlog, backlogs, held_back, with_new_segments
-from pulsar_spark.cli.checkpoint import columns_of, place_of, the_standings
+from pulsar_spark.cli.arguments import (
+    DONE,
+    Cluster,
+    add_options,
+    cluster_of,
+    given_options,
+    stream_with_ends,
+)
+from pulsar_spark.cli.backlogs import (
+    Backlog,
+    backlogs,
+    held_back,
+    with_new_segments,
+    within_ends,
+)
+from pulsar_spark.cli.checkpoint import (
+    Standing,
+    columns_of,
+    place_of,
+    the_standings,
+)
 from pulsar_spark.cli.event_log import read_history
 from pulsar_spark.cli.output import age, complain, say, show_json, size, table
 from pulsar_spark.cli.spark_files import Checkpoint
 from pulsar_spark.errors import OptionError
 from pulsar_spark.message_id import MessageId
+from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.stream.last_read import LastRead
 
 
@@ -52,6 +73,23 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+@dataclass(frozen=True)
+class _Source:
+    """The lag of a source of the query, by the full names of topic partitions.
+
+    Attributes:
+        place: Of the source among all of the query, from 0.
+        read: The committed positions.
+        unread: The rows after these.
+        held: The last stored entry where an open transaction holds back rows.
+    """
+
+    place: int
+    read: Mapping[str, LastRead]
+    unread: Mapping[str, Backlog]
+    held: Mapping[str, MessageId]
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if bool(arguments.plot) != bool(arguments.event_log):
@@ -67,61 +105,71 @@ def run(arguments: argparse.Namespace) -> int:
         _draw(arguments, checkpoint)
     if not has_cluster:
         return DONE
-    read: dict[str, LastRead] = {}
-    for standing in the_standings(checkpoint, arguments.source):
-        read |= standing.read
+    chosen = the_standings(checkpoint, arguments.source)
+    options = stream_with_ends(arguments)
     with cluster_of(arguments) as cluster:
-        read = with_new_segments(cluster, read)
-        backlogs_ = backlogs(cluster, read)
-        held = held_back(cluster, read, backlogs_)
+        sources = [_ask(cluster, options, standing) for standing in chosen]
     if arguments.json:
-        show_json(_as_json(checkpoint, read, backlogs_, held))
-    else:
-        _show(read, backlogs_)
-        for name, stored in held.items():
+        show_json(_as_json(checkpoint, sources))
+        return DONE
+    _show(sources)
+    for source in sources:
+        for name, stored in source.held.items():
             say(
                 f"{name}: an open transaction holds back what follows"
-                f" {backlogs_[name].last or 'its beginning'};"
+                f" {source.unread[name].last or 'its beginning'};"
                 f" it is stored up to {stored}."
                 " `pulsar-spark transactions` finds the transaction."
             )
     return DONE
 
 
-def _show(read: dict[str, LastRead], found: dict[str, Backlog]) -> None:
-    worst = sorted(found, key=lambda name: -(found[name].entries or 0))
+def _ask(cluster: Cluster, options: ReadOptions | None, standing: Standing) -> _Source:
+    read = with_new_segments(cluster, standing.read)
+    stored = backlogs(cluster, read)
+    unread = within_ends(cluster, options, read, stored)
+    held = held_back(cluster, read, stored)
+    # What is held back behind an end is of no account.
+    held = {name: last for name, last in held.items() if unread[name] == stored[name]}
+    return _Source(standing.place, read, unread, held)
+
+
+def _show(sources: Sequence[_Source]) -> None:
     head = ["TOPIC PARTITION", "READ TO", "TOPIC ENDS AT", "UNREAD ENTRIES", "BYTES"]
     rows: list[list[object]] = [
-        [name, place_of(read[name]), *columns_of(found[name])] for name in worst
+        [source.place, name, place_of(source.read[name]), *columns_of(backlog)]
+        for backlog, name, source in sorted(
+            (
+                (backlog, name, source)
+                for source in sources
+                for name, backlog in source.unread.items()
+            ),
+            key=lambda row: -(row[0].entries or 0),
+        )
     ]
     if len(rows) > 1:
-        entries, size_bytes, age_s = _total(found)
+        entries, size_bytes, age_s = _total(sources)
         size_text = None if size_bytes is None else f"~{size(size_bytes)}"
-        rows.append(["all", "", "", entries, size_text, age(age_s)])
-    say(table([*head, "OLDEST UNREAD"], rows))
+        rows.append(["", "all", "", "", entries, size_text, age(age_s)])
+    shown = 0 if len(sources) > 1 else 1
+    say(table(["SOURCE", *head, "OLDEST UNREAD"][shown:], [r[shown:] for r in rows]))
 
 
-def _total(found: dict[str, Backlog]) -> tuple[int, int | None, float | None]:
+def _total(sources: Iterable[_Source]) -> tuple[int, int | None, float | None]:
     """Return entries, bytes and the greatest age of all topic partitions together."""
-    sizes = [
-        backlog.size_bytes for backlog in found.values() if backlog.entries is not None
-    ]
+    backlogs_ = [backlog for source in sources for backlog in source.unread.values()]
+    sizes = [backlog.size_bytes for backlog in backlogs_ if backlog.entries is not None]
     known_sizes = [backlog for backlog in sizes if backlog is not None]
-    ages = [backlog.age_s() for backlog in found.values()]
+    ages = [backlog.age_s() for backlog in backlogs_]
     return (
-        sum(backlog.entries or 0 for backlog in found.values()),
+        sum(backlog.entries or 0 for backlog in backlogs_),
         sum(known_sizes) if len(known_sizes) == len(sizes) else None,
         max((backlog for backlog in ages if backlog is not None), default=None),
     )
 
 
-def _as_json(
-    checkpoint: Checkpoint,
-    read: dict[str, LastRead],
-    found: dict[str, Backlog],
-    held: dict[str, MessageId],
-) -> dict[str, Any]:
-    entries, size_bytes, age_s = _total(found)
+def _as_json(checkpoint: Checkpoint, sources: Sequence[_Source]) -> dict[str, Any]:
+    entries, size_bytes, age_s = _total(sources)
     return {
         "checkpoint": checkpoint.location,
         "queryId": checkpoint.query_id,
@@ -130,15 +178,17 @@ def _as_json(
         "oldestUnreadAgeSeconds": age_s,
         "topicPartitions": [
             {
+                "source": source.place,
                 "topicPartition": name,
-                "read": str(read[name]),
+                "read": str(source.read[name]),
                 "backlogEntries": backlog.entries,
                 "backlogBytes": backlog.size_bytes,
                 "oldestUnreadMs": backlog.oldest_ms,
                 "oldestUnreadAgeSeconds": backlog.age_s(),
-                "heldBack": str(held[name]) if name in held else None,
+                "heldBack": str(source.held[name]) if name in source.held else None,
             }
-            for name, backlog in found.items()
+            for source in sources
+            for name, backlog in source.unread.items()
         ],
     }
 

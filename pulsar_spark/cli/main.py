@@ -1,40 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point of the command line: find and run a command."""
+"""The entry point of the command line: find and run a command.
+
+The commands are imported late: where a package is missing, `main` says so.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pulsar_spark._version import __version__
-from pulsar_spark.cli import (
-    broker,
-    checkpoint,
-    doctor,
-    lag,
-    peek,
-    plan,
-    subscriptions,
-    transactions,
-)
-from pulsar_spark.cli.arguments import FAILED, MISUSED, Parser
 from pulsar_spark.cli.output import complain
 from pulsar_spark.errors import OptionError, PulsarSparkError
+from pulsar_spark.requirements import require_packages
 
-_COMMANDS = (
-    doctor,
-    plan,
-    peek,
-    lag,
-    checkpoint,
-    subscriptions,
-    transactions,
-    broker,
-)
+if TYPE_CHECKING:
+    from pulsar_spark.cli.arguments import Parser
+
+#: How a command ends, see ``arguments``.
+_FAILED, _MISUSED = 1, 2
 
 
 def parser() -> Parser:
     """Return what reads the command line."""
+    from pulsar_spark.cli import (
+        broker,
+        checkpoint,
+        doctor,
+        lag,
+        peek,
+        plan,
+        subscriptions,
+        transactions,
+    )
+    from pulsar_spark.cli.arguments import Parser
+
     top = Parser(
         prog="pulsar-spark",
         description="Look at what streams and writes of pulsar-spark leave, and mend "
@@ -44,7 +45,16 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=__version__)
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for command in _COMMANDS:
+    for command in (
+        doctor,
+        plan,
+        peek,
+        lag,
+        checkpoint,
+        subscriptions,
+        transactions,
+        broker,
+    ):
         command.add(commands)
     return top
 
@@ -55,19 +65,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: What follows the program's name; None for what the process has.
     """
-    parsed = parser().parse_args(arguments)
     try:
+        require_packages()
+        parsed = parser().parse_args(arguments)
         return int(parsed.run(parsed))
     except OptionError as error:
         for problem in error.problems or (error.message,):
             complain(problem)
-        return MISUSED
+        return _MISUSED
     except PulsarSparkError as error:
         complain(str(error))
-        return FAILED
+        return _FAILED
     except KeyboardInterrupt:
         complain("Interrupted.")
-        return FAILED
+        return _FAILED
     except BrokenPipeError:  # who reads it has had enough
         sys.stdout = None
-        return FAILED
+        return _FAILED

@@ -17,10 +17,10 @@ from pulsar_spark.cli.output import say, table
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.columns import VALUE
 from pulsar_spark.errors import OptionError
-from pulsar_spark.options import ReadOptions, parse_read_options
+from pulsar_spark.options import ReadOptions, canonical_name, parse_read_options
 from pulsar_spark.source.plan.discovery import at_one_cluster
 from pulsar_spark.source.plan.query_schema import value_columns_of
-from pulsar_spark.source.plan.survey import last_entries
+from pulsar_spark.source.plan.survey import parts_from_end
 from pulsar_spark.source.pulsar_source import PulsarSource, load_schema
 
 #: A cell of the table shows so many characters.
@@ -56,12 +56,20 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.messages <= 1000:
         raise OptionError("--messages must be between 1 and 1000.")
     given = given_read(arguments)
-    names = {name.lower() for name in given}
+    names = set(map(canonical_name, given))
     if "mode" not in names:
         given = {**given, "mode": "PERMISSIVE"}
-    if "metadatacolumns" not in names:
+    if "metadataColumns" not in names:
         given = {**given, "metadataColumns": "__position,__publishTime,__key"}
-    options = at_one_cluster(parse_read_options(given))
+    options = replace(
+        at_one_cluster(parse_read_options(given)),
+        # Each topic partition has its own last messages.
+        min_partitions=None,
+        max_partitions=None,
+        max_records_per_partition=None,
+        # There is no such column, so a field may have any name.
+        corrupt_record_column="",
+    )
     rows = list(_last_rows(options, arguments.messages))
     if arguments.json:
         say(json.dumps(rows, indent=2, default=_text))
@@ -82,15 +90,21 @@ def _last_rows(options: ReadOptions, count: int) -> Iterator[dict[str, Any]]:
     fields = [pa.field(VALUE, pa.binary())] if values is None else list(values)
     columns = pa.schema([*others, *fields])
     source = PulsarSource(options, columns, schema)
+    pool = shared_pool(options.client)
     for task in source.plan():
-        pool = shared_pool(options.client)
-        # An entry holds a message at least.
-        parts = tuple(last_entries(pool, options, r, count) for r in task.ranges)
-        batches = source.read(replace(task, ranges=parts), columns, streaming=False)
+        (range_,) = task.ranges
         rows: list[dict[str, Any]] = []
-        for batch in batches:
-            # Only the last ones are kept, however many an entry holds.
-            rows = (rows + batch.slice(max(0, len(batch) - count)).to_pylist())[-count:]
+        # Most entries hold a message at least. Chunks hold less, and markers nothing.
+        for part in parts_from_end(pool, options, range_, count):
+            part_task = replace(task, ranges=(part,))
+            before: list[dict[str, Any]] = []
+            for batch in source.read(part_task, columns, streaming=False):
+                # Only the last ones are kept, however many an entry holds.
+                last = batch.slice(max(0, len(batch) - count))
+                before = (before + last.to_pylist())[-count:]
+            rows = (before + rows)[-count:]
+            if len(rows) == count:
+                break
         yield from rows
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``plan``: what a read would read, without reading it."""
+"""``plan``: the plan of a read, without the read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.plan.discovery import at_one_cluster
 from pulsar_spark.source.plan.survey import Measure, measure
 from pulsar_spark.source.pulsar_source import PulsarSource
+from pulsar_spark.source.stream.pulsar_cluster import first_tasks
 
 
 def add(commands: Any) -> None:
@@ -41,9 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     given = parse_read_options(given_read(arguments), streaming=arguments.stream)
     options = at_one_cluster(given)
-    tasks = PulsarSource(options).plan()
+    pool = shared_pool(options.client)
+    if arguments.stream:
+        tasks = first_tasks(pool, options)
+    else:
+        tasks = PulsarSource(options).plan()
     ranges = [range_ for task in tasks for range_ in task.ranges]
-    measures = measure(shared_pool(options.client), options, ranges)
+    measures = measure(pool, options, ranges)
     rows = [
         (range_.topic_partition, str(range_.start), str(range_.end), measures[range_])
         for range_ in ranges

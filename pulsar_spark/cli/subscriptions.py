@@ -101,7 +101,7 @@ def add(commands: Any) -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """A subscription with its known facts.
+    """A subscription with the known facts.
 
     Attributes:
         stats: As its broker shows it.

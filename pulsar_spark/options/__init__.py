@@ -14,6 +14,7 @@ from pulsar_spark.options.client import ClientOptions
 from pulsar_spark.options.parse import (
     OPTIONS,
     CommonOptions,
+    canonical_name,
     is_option,
     options_table_markdown,
     parse_common_options,
@@ -44,6 +45,7 @@ __all__ = [
     "Support",
     "TlsOptions",
     "WriteOptions",
+    "canonical_name",
     "is_option",
     "options_table_markdown",
     "parse_common_options",

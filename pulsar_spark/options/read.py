@@ -150,8 +150,9 @@ _TOPICS_PATTERN = OptionSpec(
     names.topics_pattern,
     Scope.READ,
     "A Python regular expression for whole topic names of one namespace, such as"
-    " `public/default/events-.*`. Logs of exactly-once streams (`spark-commits-...`)"
-    " never match; one that `commitTopic` names does.",
+    " `public/default/events-.*`. An alternative outside of brackets may repeat the"
+    " namespace: `public/default/a|public/default/b`. Logs of exactly-once streams"
+    " (`spark-commits-...`) never match; one that `commitTopic` names does.",
     in_writes=names.OF_WRITES,
 )
 

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import OptionError
+from pulsar_spark.requirements import require_packages
 from pulsar_spark.spark.other_source import warn_of_other_source
 from pulsar_spark.system import PULSAR
 from spark_topics import releases
@@ -47,6 +48,10 @@ class PulsarDataSource(TopicDataSource):
     """
 
     system = PULSAR
+
+    def __init__(self, options: dict[str, str]) -> None:
+        require_packages()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
@@ -170,14 +175,29 @@ class PulsarDataSource(TopicDataSource):
                 " them in each query, by WITH (...) or .options(...).table(...), or use"
                 " CREATE TEMPORARY VIEW ... USING, which keeps them."
             )
-        try:
-            return parse_read_options(options, quiet=True)
-        except OptionError:
+        errors = []
+        for streaming in (False, True):
             try:
-                return parse_read_options(options, streaming=True, quiet=True)
-            except OptionError:
-                pass
-            raise
+                return parse_read_options(options, streaming=streaming, quiet=True)
+            except OptionError as error:
+                errors.append(error)
+        raise _of_either_kind(*errors)
+
+
+def _of_either_kind(batch: OptionError, stream: OptionError) -> OptionError:
+    """Return the error of options that neither a batch read nor a stream can have."""
+    return OptionError(
+        *(problem for problem in batch.problems if problem in stream.problems),
+        *(
+            f"In a {kind}: {problem}"
+            for kind, error, other in (
+                ("batch read", batch, stream),
+                ("stream", stream, batch),
+            )
+            for problem in error.problems
+            if problem not in other.problems
+        ),
+    )
 
 
 class PulsarPyDataSource(PulsarDataSource):

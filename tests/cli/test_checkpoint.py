@@ -314,3 +314,42 @@ def test_the_last_message_of_a_batch_was_read(
         assert code == 0
         (row,) = json.loads(printed)["topicPartitions"]
         assert (row["backlogEntries"], row["oldestUnreadMs"]) == (entries, oldest_ms)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        ("--set-position", "earliest"),
+        ("--set-position", '{"*": "earliest"}'),
+        ("--set-time", "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_a_deleted_topic(
+    scripted: ScriptedBroker, tmp_path: Path, run: Run, wanted: tuple[str, str]
+) -> None:
+    """Its position stays, and is no reason to leave that of others."""
+    scripted.add_topic(T, [single(b"%d" % n) for n in range(6)])
+    read = {T: f"{LEDGER}:2", f"{T}-gone": "3:3"}
+    folder = write_checkpoint(tmp_path / "c", {0: [offset(read)]}, 0)
+    command = ("checkpoint", folder, "-o", f"service.url={scripted.url}", *wanted)
+    assert json.loads(run(*command, "--json")[1])["gone"] == [f"{T}-gone"]
+    code, printed = run(*command, "--yes")
+    assert code == 0
+    assert f"{T}-gone is gone: its position stays." in printed
+    assert last_reads(folder, 0)["lastRead"] == {**read, T: f"{LEDGER}:-1"}
+
+
+@pytest.mark.parametrize("position", ["7:7", "7:99", "99:0", "99:-1"])
+def test_a_position_that_was_never_reached(
+    scripted: ScriptedBroker, tmp_path: Path, run: Run, position: str
+) -> None:
+    """It is refused; right behind the end is the latest position."""
+    scripted.add_topic(T, [single(b"%d" % n) for n in range(6)])
+    read = offset({T: f"{LEDGER}:2"})
+    folder = write_checkpoint(tmp_path / "c", {0: [read]}, 0)
+    command = ("checkpoint", folder, "-o", f"service.url={scripted.url}", "--yes")
+    code, printed = run(*command, "--set-position", json.dumps({T: position}))
+    assert (code, last_reads(folder, 0)) == (1, read)
+    assert f"ends at {LEDGER}:5 and has never reached" in printed
+    assert run(*command, "--set-position", json.dumps({T: f"{LEDGER}:6"}))[0] == 0
+    assert last_reads(folder, 0)["lastRead"] == {T: f"{LEDGER}:5"}

@@ -14,7 +14,7 @@ from pulsar_spark.cli.backlogs import bytes_after
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support.admin_stub import AdminStub
 from tests.support.checkpoints import offset, write_checkpoint
-from tests.support.scripted_broker import LEDGER, ScriptedBroker, single
+from tests.support.scripted_broker import LEDGER, ScriptedBroker, batch, single
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -124,3 +124,65 @@ def test_bytes_after(position: tuple[int, int], size_bytes: int) -> None:
 def test_wrong_usage(folder: Path, run: Run, arguments: tuple[str, ...]) -> None:
     """It ends with 2."""
     assert run("lag", folder, *arguments)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("read", "end", "unread"),
+    [
+        ("1", "1", 0),
+        ("3", "1", 0),
+        ("1", "3", 2),
+        ("1", "99", 8),
+        ("1", "3:1", 2),
+        ("3:1", "3:1", 0),
+        ("3:0", "3:1", 1),
+        ("3", "3:1", 0),
+    ],
+)
+def test_a_stream_that_ends(
+    scripted: ScriptedBroker, tmp_path: Path, run: Run, read: str, end: str, unread: int
+) -> None:
+    """Rows behind the end do not count, as in the lag of the query itself."""
+    scripted.add_topic(T, [batch([b"a", b"b", b"c"]) for _ in range(10)])
+    committed = offset({T: f"{LEDGER}:{read}"})
+    folder = write_checkpoint(tmp_path / "ends", {0: [committed]}, 0)
+    options = [
+        f"service.url={scripted.url}",
+        "topic=t",
+        "EndingOffsets=" + json.dumps({"t": f"{LEDGER}:{end}"}),
+    ]
+    given = (folder, *(part for option in options for part in ("-o", option)))
+    of_lag = json.loads(run("lag", *given, "--json")[1])
+    assert of_lag["backlogEntries"] == unread
+    assert (of_lag["oldestUnreadAgeSeconds"] is None) == (unread == 0)
+    of_checkpoint = json.loads(run("checkpoint", *given, "--json")[1])
+    (row,) = of_checkpoint["sources"][0]["topicPartitions"]
+    assert row["backlogEntries"] == unread
+
+
+def test_two_sources_on_one_topic(
+    scripted: ScriptedBroker, tmp_path: Path, run: Run
+) -> None:
+    """Each has its own position, and its own lag."""
+    scripted.add_topic(T, [single(b"%d" % n) for n in range(10)])
+    ends = [offset({T: f"{LEDGER}:{last}"}, f"s-{last}") for last in (0, 9)]
+    folder = write_checkpoint(tmp_path / "two", {0: ends}, 0)
+    given = (folder, "-o", f"service.url={scripted.url}")
+    code, printed = run("lag", *given)
+    assert code == 0
+    rows = [line.split() for line in printed.splitlines()]
+    assert rows[0][:2] == ["SOURCE", "TOPIC"]
+    assert rows[1][:5] == ["0", T, f"{LEDGER}:0", f"{LEDGER}:9", "9"]
+    assert rows[2][:5] == ["1", T, f"{LEDGER}:9", f"{LEDGER}:9", "0"]
+    assert rows[3][:2] == ["all", "9"]
+    of_lag = json.loads(run("lag", *given, "--json")[1])
+    assert of_lag["backlogEntries"] == 9
+    assert [row["backlogEntries"] for row in of_lag["topicPartitions"]] == [9, 0]
+    of_checkpoint = json.loads(run("checkpoint", *given, "--json")[1])
+    assert [
+        source["topicPartitions"][0]["backlogEntries"]
+        for source in of_checkpoint["sources"]
+    ] == [9, 0]
+    printed = run("checkpoint", *given)[1]
+    rows = [line.split() for line in printed.splitlines() if line.startswith(T)]
+    assert [row[3] for row in rows] == ["9", "0"]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pulsar_spark.message_id import TxnId
+from pulsar_spark.schemas.info import SchemaType
 from tests.support.scripted_broker import LEDGER, ScriptedBroker, batch, single
 
 if TYPE_CHECKING:
@@ -50,3 +52,72 @@ def test_nothing(scripted: ScriptedBroker, run: Run) -> None:
     given = ("-o", f"service.url={scripted.url}", "-o", "topic=t")
     assert run("peek", *given) == (0, "No message.\n")
     assert run("peek", *given, "-n", "0")[0] == 2
+
+
+def peeked(run: Run, *given: str) -> list[str]:
+    """The values that the command shows."""
+    code, printed = run("peek", *given, "--json")
+    assert code == 0, printed
+    return [row["value"] for row in json.loads(printed)]
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["maxPartitions=1", "minPartitions=4", "maxRecordsPerPartition=3", "mode=FAILFAST"],
+)
+def test_options_that_divide_tasks(
+    scripted: ScriptedBroker, run: Run, option: str
+) -> None:
+    """Each topic partition has its own last messages, whatever tasks a job has."""
+    for name in "tu":
+        scripted.add_topic(
+            f"persistent://public/default/{name}",
+            [single(b"%s%d" % (name.encode(), number)) for number in range(9)],
+        )
+    given = ("-o", f"service.url={scripted.url}", "-o", "topics=t,u", "-n", "2")
+    assert peeked(run, *given, "-o", option) == ["t7", "t8", "u7", "u8"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
+def test_entries_without_a_message_of_their_own(
+    scripted: ScriptedBroker, run: Run, count: int
+) -> None:
+    """Chunks and aborted messages take none of the places."""
+    aborted = TxnId(0, 1)
+    scripted.aborted.add(aborted)
+    gone = {"txnid_most_bits": 0, "txnid_least_bits": 1}
+    chunks = [
+        single(
+            b"abcd"[i : i + 1],
+            uuid="u",
+            num_chunks_from_msg=4,
+            chunk_id=i,
+            total_chunk_msg_size=4,
+        )
+        for i in range(4)
+    ]
+    entries = [
+        *(single(b"%d" % number) for number in range(9)),
+        *chunks[:2],
+        batch([b"x", b"y"]),
+        *chunks[2:],
+        *(single(b"", **gone) for _ in range(20)),
+        single(b"z"),
+    ]
+    scripted.add_topic(T, entries)
+    given = ("-o", f"service.url={scripted.url}", "-o", "topic=t", "-n", str(count))
+    everything = [*map(str, range(9)), "x", "y", "abcd", "z"]
+    assert peeked(run, *given) == everything[-count:]
+
+
+def test_a_field_with_the_name_of_another_column(
+    scripted: ScriptedBroker, run: Run
+) -> None:
+    """It has its value: the command has no column of bad values."""
+    fields = [{"name": "_corrupt_record", "type": "int"}]
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    version = scripted.add_schema(T, SchemaType.AVRO, schema).version
+    scripted.add_topic(T, [single(b"\x02", schema_version=version)])
+    given = ("-o", f"service.url={scripted.url}", "-o", "topic=t", "--json")
+    code, printed = run("peek", *given)
+    assert (code, json.loads(printed)[0]["_corrupt_record"]) == (0, 1)

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pulsar_spark.errors import OptionError, PulsarSparkError
+from tests.source.stream.queries import Query
+from tests.support.reading import ranges_of
 from tests.support.scripted_broker import LEDGER, ScriptedBroker, batch, single
 
 if TYPE_CHECKING:
@@ -68,6 +71,75 @@ def test_a_stream(filled: ScriptedBroker, run: Run) -> None:
     earliest = ("-o", "startingOffsets=earliest")
     code, printed = run("plan", "--stream", *given, *limit, *earliest)
     assert (code, "Tasks: 1" in printed) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"startingOffsets": "earliest"},
+        {"startingOffsets": "earliest", "minPartitions": "3"},
+        {"startingOffsets": "earliest", "maxPartitions": "1"},
+        {"startingOffsets": "earliest", "maxRecordsPerPartition": "2"},
+        {"startingOffsets": f'{{"t": "{LEDGER}:6:1"}}'},
+        {"startingOffsets": "subscription", "predefinedSubscription": "had"},
+        {"startingOffsets": "subscription", "predefinedSubscription": "missing"},
+        {"startingOffsets": "earliest", "predefinedSubscription": "had"},
+        {"startingOffsets": "earliest", "deleteSubscriptionOnStop": "true"},
+        {"startingOffsets": "earliest", "ackOnCommit": "false"},
+        {"startingOffsets": '{"t": "99:0"}'},
+        {"startingOffsets": '{"t": "99:0"}', "failOnDataLoss": "false"},
+        {"startingOffsets": '{"other": "earliest"}'},
+        {"startingOffsets": "earliest", "endingOffsets": f'{{"t": "{LEDGER}:1"}}'},
+        {"startingOffsets": "earliest", "endingOffsets": f'{{"t": "{LEDGER}:99"}}'},
+        {"startingOffsets": "earliest", "endingOffsets": f'{{"t": "{LEDGER}:5:1"}}'},
+        {"startingTime": "1970-01-01T00:00:00Z", "endingTime": "1970-01-01T00:00:01Z"},
+        {"topics": "t,missing", "startingOffsets": "earliest"},
+        {"topicsPattern": "t|u", "startingOffsets": '{"*": "earliest", "u": "latest"}'},
+    ],
+)
+def test_a_stream_is_planned_as_a_stream(
+    filled: ScriptedBroker, run: Run, given: dict[str, str]
+) -> None:
+    """The plan has the ranges of the first micro-batch, or the error of the stream."""
+    earlier = Query(
+        filled,
+        startingOffsets="earliest",
+        predefinedSubscription="had",
+        maxRowsPerTrigger="2",
+    )
+    earlier.trigger()
+    earlier.trigger()
+    earlier.kill()
+    before = filled.durable(T)
+    options = {"service.url": filled.url, "topic": "t", **given}
+    if given.keys() & {"topics", "topicsPattern"}:
+        del options["topic"]
+    arguments = [
+        part for name, value in options.items() for part in ("-o", f"{name}={value}")
+    ]
+    code, printed = run("plan", "--stream", "--json", *arguments)
+    assert filled.durable(T) == before
+    query = Query(filled, **given)
+    if "topic" not in options:
+        del query.options["topic"]
+    try:
+        start = query.begin()
+        end = query.planner.latest(start)
+        tasks = list(query.planner.ranges(start, end))
+    except PulsarSparkError as error:
+        assert code != 0
+        wanted = error.problems[0] if isinstance(error, OptionError) else str(error)
+        assert wanted in printed
+    else:
+        plan = json.loads(printed)
+        assert plan["tasks"] == len(tasks)
+        assert [(r["topicPartition"], r["from"], r["to"]) for r in plan["ranges"]] == [
+            (range_.topic_partition, str(range_.start), str(range_.end))
+            for range_ in ranges_of(tasks)
+        ]
+    finally:
+        query.kill()
 
 
 @pytest.mark.parametrize("command", ["plan", "peek"])

@@ -205,6 +205,22 @@ def test_a_file_that_the_environment_names(
     assert f"PULSAR_SPARK_OPTIONS {tmp_path / 'absent'} cannot be read" in printed
 
 
+def test_later_ones_win_in_any_spelling(
+    scripted: ScriptedBroker,
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An option has several names, and case and dots in a name do not count."""
+    scripted.add_topic(T)
+    file = tmp_path / "options"
+    monkeypatch.setenv("PULSAR_SPARK_OPTIONS", str(file))
+    file.write_text("serviceUrl=pulsar://127.0.0.1:1\nTopic=other\nadminUrl=x\n")
+    given = ("-o", "service.url=pulsar://127.0.0.1:2", "-o", f"topic={T}")
+    later = ("-o", f"pulsar.client.serviceUrl={scripted.url}")
+    assert run("peek", *given, *later) == (0, "No message.\n")
+
+
 @pytest.mark.parametrize(
     ("service", "admin", "is_refused"),
     [

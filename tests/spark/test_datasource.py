@@ -90,6 +90,47 @@ def reader(**more: str) -> PulsarReader:
 
 # -- schema ----------------------------------------------------------------------------
 
+_LATEST = (
+    "In a batch read: startingOffsets cannot be latest in a batch read: nothing would"
+    " be read."
+)
+_NEVER_DELETED = (
+    "In a stream: deleteSubscriptionOnStop cannot be true with predefinedSubscription:"
+    " a predefined subscription is never deleted."
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "problems"),
+    [
+        (
+            {
+                "startingOffsets": "latest",
+                "predefinedSubscription": "s",
+                "deleteSubscriptionOnStop": "true",
+            },
+            [
+                _LATEST,
+                _NEVER_DELETED,
+            ],
+        ),
+        (
+            {"startingOffsets": "latest", "maxPartitions": "0"},
+            [
+                "maxPartitions must be between 1 and 2147483647, not 0.",
+                _LATEST,
+            ],
+        ),
+    ],
+)
+def test_options_that_suit_no_kind_of_read(
+    given: dict[str, str], problems: list[str]
+) -> None:
+    """What is wrong with a stream is said, too: Spark does not say which it is."""
+    with pytest.raises(OptionError) as caught:
+        source(**given).schema()
+    assert list(caught.value.problems) == problems
+
 
 def test_name():
     """``format("pulsar")``."""

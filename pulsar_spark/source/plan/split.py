@@ -139,7 +139,11 @@ def cut(range_: TopicRange, runs: Sequence[Run], parts: int) -> list[TopicRange]
     if parts == 1:
         return [range_]
     entries = sum(run.entries for run in runs)
-    cuts = [entries * i // parts for i in range(1, parts)]
+    return cut_before(range_, runs, *(entries * i // parts for i in range(1, parts)))
+
+
+def cut_before(range_: TopicRange, runs: Sequence[Run], *cuts: int) -> list[TopicRange]:
+    """Cut a range before the entries with the given indexes, above 0."""
     ends = places_of(runs, (index - 1 for index in cuts))
     starts = [MessageId(*place) for place in places_of(runs, cuts)]
     return [

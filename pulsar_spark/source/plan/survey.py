@@ -24,8 +24,7 @@ to GET_LAST_MESSAGE_ID of a reader that starts at any position::
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -43,7 +42,14 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.ranges import TopicRange
-from pulsar_spark.source.plan.split import LedgerSurvey, Place, Run, cut, places_of
+from pulsar_spark.source.plan.split import (
+    LedgerSurvey,
+    Place,
+    Run,
+    cut,
+    cut_before,
+    places_of,
+)
 from pulsar_spark.wire.protocol import Delivery
 from spark_topics.client.retry import ask_all
 from spark_topics.source.grouping import group
@@ -138,20 +144,30 @@ def measure(
     return prober.measures(prober.runs(ranges))
 
 
-def last_entries(
+def parts_from_end(
     pool: ConnectionPool, options: ReadOptions, range_: TopicRange, entries: int
-) -> TopicRange:
-    """Return the part of a range with its last entries.
+) -> Iterator[TopicRange]:
+    """Yield the parts of a range, from the last to the first; together, the range.
+
+    Each has four times as many entries as the part before, so that few are needed.
+
+    Args:
+        pool: The cluster's connections.
+        options: What is read.
+        range_: The range.
+        entries: In the last part.
 
     Raises:
         PulsarSparkError: The cluster does not answer, or refuses.
     """
     runs = _Prober(pool, options).runs([range_])[range_]
-    left_out = sum(run.entries for run in runs) - entries
-    if left_out <= 0:
-        return range_
-    start = MessageId(*places_of(runs, [left_out])[0])
-    return replace(range_, start=start, begins_at=start)
+    left = sum(run.entries for run in runs)
+    while left > entries:
+        left -= entries
+        rest, last = cut_before(range_, runs, left)
+        yield last
+        range_, entries = rest, 4 * entries
+    yield range_
 
 
 class _Question(NamedTuple):

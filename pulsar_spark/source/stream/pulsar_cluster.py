@@ -14,6 +14,7 @@ A micro-batch comes by these, in this order::
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -23,7 +24,7 @@ from pulsar_spark.options.offsets import topic_tree
 from pulsar_spark.source.plan.read_task import ReadTask
 from pulsar_spark.source.stream.checkpoint import SchemaPin, StreamOffset
 from pulsar_spark.source.stream.entries_ahead import EntriesAhead
-from pulsar_spark.source.stream.last_read import LastRead
+from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.pulsar_offsets import read_offset, still_where_it_began
 from pulsar_spark.source.stream.query_subscription import QuerySubscription
 from pulsar_spark.source.stream.stream_schema import StreamSchema
@@ -31,7 +32,7 @@ from pulsar_spark.source.stream.stream_starts import stream_starts
 from pulsar_spark.source.stream.stream_tasks import stream_tasks
 from pulsar_spark.source.stream.stream_topics import StreamTopics
 from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
-from spark_topics.source.stream.checkpoint import Span
+from spark_topics.source.stream.checkpoint import Span, batch_spans
 from spark_topics.source.stream.cluster import PartitionStatus
 from spark_topics.source.stream.planner import StreamPlanner
 from spark_topics.source.stream.topic_set import TopicSet
@@ -48,7 +49,30 @@ def stream_planner(
         options: What to read.
         schema: What values become; None for bytes.
     """
-    cluster = PulsarCluster(pool, options, schema)
+    return _planner(PulsarCluster(pool, options, schema), options)
+
+
+def first_tasks(pool: ConnectionPool, options: ReadOptions) -> list[ReadTask]:
+    """Return what the tasks of the first micro-batch of a new stream would read.
+
+    Limits do not count. The stream leaves nothing in the cluster.
+
+    Raises:
+        PulsarSparkError: As the stream would.
+    """
+    options = replace(options, delete_subscription_on_stop=False)
+    cluster = PulsarCluster(pool, options, None)
+    planner = _planner(cluster, options)
+    try:
+        start = planner.initial()
+        end = planner.latest(start, unlimited=True)
+        # The planner itself would subscribe, for an end that Spark has recorded.
+        return list(cluster.ranges(batch_spans(start, end, NOTHING_READ)))
+    finally:
+        planner.stop()
+
+
+def _planner(cluster: PulsarCluster, options: ReadOptions) -> _PulsarPlanner:
     topics = TopicSet(
         cluster.topics,
         discovery_interval_s=options.partition_discovery_interval_s,

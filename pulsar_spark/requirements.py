@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packages that pip installs together with this package."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+from pulsar_spark.errors import PulsarSparkError
+
+#: The packages by their modules. PySpark has pyarrow of its own accord, or fails first.
+_PACKAGES = {
+    "google.protobuf": "protobuf",
+    "crc32c": "crc32c",
+    "lz4": "lz4",
+    "pyarrow": "pyarrow",
+}
+
+
+def require_packages() -> None:
+    """Check that the packages are installed, before an import fails.
+
+    Raises:
+        PulsarSparkError: A package is missing; the error names all that are.
+    """
+    missing = [name for module, name in _PACKAGES.items() if not _is_there(module)]
+    if missing:
+        names = " ".join(missing)
+        raise PulsarSparkError(
+            f"pulsar-spark needs packages that {sys.executable} does not have: {names}."
+            f" Install them there, and on each node that runs executors:"
+            f" `{sys.executable} -m pip install {names}`."
+        )
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
