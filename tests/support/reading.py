@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from pulsar_spark.source.plan.ranges import TopicRange
     from pulsar_spark.spark.batch import PulsarReader
@@ -54,6 +55,20 @@ def read(service_url: str, options: dict[str, str]) -> list[Row]:
     """Plan, then read one partition after the other."""
     reader = reader_of(service_url, options)
     return [row for part in reader.partitions() for row in rows_of(reader, part)]
+
+
+def read_columns(
+    service_url: str, options: dict[str, str], schema: StructType | None = None
+) -> list[dict[str, Any]]:
+    """The rows of a read, by column name; ``schema`` is what the query asks for."""
+    source = PulsarDataSource({"service.url": service_url, **options})
+    reader: Any = source.reader(schema or source.schema())
+    return [
+        row
+        for part in reader.partitions()
+        for record_batch in reader.read(part)
+        for row in record_batch.to_pylist()
+    ]
 
 
 def rows_of(reader: PulsarReader, partition: Any) -> list[Row]:
