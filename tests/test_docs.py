@@ -156,7 +156,7 @@ def test_command_is_understood(command: list[str]) -> None:
 #: Sections whose blocks need a broker of their own, and the test of these.
 ELSEWHERE = {
     ("security", "Authentication"): "tests/broker/secured/test_authentication.py",
-    ("security", "TLS"): "tests/broker/test_tls.py",
+    ("security", "TLS"): "tests/broker/configured/test_tls.py",
     ("sql", "A pipeline"): "tests/broker/test_sql.py",
 }
 

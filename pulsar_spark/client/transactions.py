@@ -18,8 +18,8 @@ at the same brokers under the same numbers. What is different::
     it ends
 
 Source: CommandNewTxn and its neighbours in PulsarApi.proto, and 4.0.7's answers to
-them, which tests/broker/test_transactions.py holds; of scalable topics PIP-473, and
-5.0.0-M1's answers.
+them, which tests/broker/configured/test_transactions.py holds; of scalable topics
+PIP-473, and 5.0.0-M1's answers.
 """
 
 from __future__ import annotations

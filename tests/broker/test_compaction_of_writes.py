@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 
+from pulsar_spark import PulsarDataSource
 from tests.broker.test_write import write
-from tests.support import official, reading
+from tests.support import official, reading, writes
 from tests.support.official import CODECS, Row
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from pulsar_spark.testing.admin import Admin
 
 #: How rows become entries.
@@ -72,20 +71,27 @@ def read_compacted(service_url: str, topic: str) -> list[Row]:
     return ours
 
 
-@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_last_values(
-    service_url: str, admin: Admin, topic: str, shape: str, codec: str
-) -> None:
-    """Compaction keeps the last value of each key, and no key that was buried."""
-    rows = turns(HISTORY)
-    if shape == "delayed":
-        rows["__deliverAtTime"] = [1] * len(rows["value"])
-    write(service_url, topic, rows, p_compressionType=codec, **SHAPES[shape])
-    assert len(read_compacted(service_url, topic)) == len(rows["value"])
+def test_last_values(service_url: str, admin: Admin, topic: str, shape: str) -> None:
+    """Compaction keeps the last value of each key, and no key that was buried.
+
+    Each codec has keys of its own, so that all of them share the topic.
+    """
+    for codec in CODECS:
+        of_codec = {f"{codec} {key}": values for key, values in HISTORY.items()}
+        rows = turns(of_codec)
+        if shape == "delayed":
+            rows["__deliverAtTime"] = [1] * len(rows["value"])
+        write(service_url, topic, rows, p_compressionType=codec, **SHAPES[shape])
+    total = len(CODECS) * len(rows["value"])
+    assert len(read_compacted(service_url, topic)) == total
     admin.compact(topic)
     found = [(row.key, row.value) for row in read_compacted(service_url, topic)]
-    assert sorted(found) == sorted(LAST.items())
+    assert sorted(found) == sorted(
+        (f"{codec} ".encode() + key, value)
+        for codec in CODECS
+        for key, value in LAST.items()
+    )
 
 
 @pytest.mark.parametrize(("shape", "kept"), [("batched", False), ("unbatched", True)])
@@ -102,7 +108,7 @@ def test_an_empty_last_value(
 
 @pytest.mark.parametrize("batching", ["true", "false"])
 def test_rows_of_transactions(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str, batching: str
+    service_url: str, admin: Admin, topic: str, batching: str
 ) -> None:
     """Those that were committed count, markers and what was aborted do not."""
     admin.create_topic(topic)
@@ -112,17 +118,11 @@ def test_rows_of_transactions(
         "deliveryGuarantee": "exactly-once",
         "pulsar.producer.batchingEnabled": batching,
     }
-    rows = turns(HISTORY)
-    pairs = list(zip(rows["__key"], rows["value"], strict=True))
-    lost = "IF(value = 'lost', raise_error('no good'), value) AS value"
-    for written, value in ((pairs, "value"), ([("last", "x"), ("once", "lost")], lost)):
-        frame = spark.createDataFrame(written, "__key string, value string").coalesce(1)
-        writer = frame.selectExpr("__key", value).write.format("pulsar").mode("append")
-        if value == "value":
-            writer.options(**options).save()
-        else:
-            with pytest.raises(PySparkException, match="no good"):
-                writer.options(**options).save()
+    sink = PulsarDataSource(options)
+    writes.save(sink, pa.record_batch(turns(HISTORY)))
+    lost = pa.record_batch({"__key": ["last", "once"], "value": ["x", "lost"]})
+    with pytest.raises(ValueError, match="no good"):
+        writes.save(sink, lost, error=ValueError("no good"))
     admin.compact(topic)
     found = [(row.key, row.value) for row in read_compacted(service_url, topic)]
     assert sorted(found) == sorted(LAST.items())

@@ -7,14 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pulsar
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
+from pulsar_spark import PulsarDataSource
+from pulsar_spark.arrow.schema import STRING_MAP
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.schemas import SchemaLookup
 from pulsar_spark.options import parse_common_options
 from pulsar_spark.schemas.info import SchemaInfo
-from tests.support import official
+from tests.support import official, reading, writes
 from tests.support.official import Message
 
 if TYPE_CHECKING:
@@ -40,6 +43,14 @@ MESSAGES = [
 ]
 
 
+#: The columns of a table with 50 rows.
+THREE: dict[str, Any] = {
+    "id": [*range(50)],
+    "s": [str(number) for number in range(50)],
+    "third": [number / 3 for number in range(50)],
+}
+
+
 @pytest.fixture
 def topics(admin: Admin, namespace: str) -> tuple[str, str]:
     """A source and its copy, which has the same partitions."""
@@ -55,9 +66,24 @@ def read(spark: SparkSession, url: str, topic: str, **options: str) -> DataFrame
     return reader.option("service.url", url).option("topic", topic).load()
 
 
-def rows_of(frame: DataFrame, leave_out: Iterable[str] = NEW) -> list[Any]:
-    """The rows of a topic but for what is new in a copy, in an order of their own."""
-    return sorted(map(repr, frame.drop(*leave_out).collect()))
+def rows_of(
+    url: str, topic: str, leave_out: Iterable[str] = NEW, **options: str
+) -> list[str]:
+    """The rows of a topic but for what is new in a copy, in an order of their own.
+
+    They are read without Spark, by which they were copied.
+    """
+    found = reading.read_columns(url, {"topic": topic, **options})
+    for row in found:
+        for column in leave_out:
+            row.pop(column, None)
+    return sorted(map(repr, found))
+
+
+def put(url: str, topic: str, columns: dict[str, Any], **options: str) -> None:
+    """Writes rows without Spark."""
+    given = {"service.url": url, "topic": topic, **options}
+    writes.save(PulsarDataSource(given), pa.record_batch(columns))
 
 
 @pytest.mark.parametrize("columns", ["default", "all"])
@@ -72,22 +98,15 @@ def test_a_batch(
     frame.write.format("pulsar").mode("append").options(
         **{"service.url": service_url, "topic": copy}
     ).save()
+    # With all columns, the partition of each row is among them.
+    of_others = ("__partition", "__orderingKey", "__deliverAtTime")
+    without = () if columns == "all" else of_others
     before, after = (
-        rows_of(read(spark, service_url, name, metadataColumns=ONLY_WRITTEN))
+        rows_of(service_url, name, without, metadataColumns=ONLY_WRITTEN)
         for name in topics
     )
     assert len(after) == len(MESSAGES)
-    if columns == "all":
-        assert after == before  # the partition of each row among them
-    else:
-        without = "__partition", "__orderingKey", "__deliverAtTime"
-        before, after = (
-            rows_of(
-                read(spark, service_url, name, metadataColumns=ONLY_WRITTEN), without
-            )
-            for name in topics
-        )
-        assert after == before
+    assert after == before
 
 
 #: What a write takes, but for the topic.
@@ -116,7 +135,7 @@ def test_a_stream(
         .start()
     )
     assert query.awaitTermination(120)
-    before, after = (rows_of(read(spark, service_url, name)) for name in topics)
+    before, after = (rows_of(service_url, name) for name in topics)
     assert after == before
     assert len(after) == len(MESSAGES)
 
@@ -132,20 +151,24 @@ def test_a_typed_topic(
     """Its columns are written by the schema of the copy, which has the same one."""
     source, copy = topics
     if kind == "KEY_VALUE":
-        frame = spark.range(50).selectExpr(
-            "STRUCT(id AS k) AS key", "STRUCT(id AS v, STRING(id) AS s) AS value"
-        )
+        pairs = zip(THREE["id"], THREE["s"], strict=True)
+        columns: dict[str, Any] = {
+            "key": [{"k": number} for number in THREE["id"]],
+            "value": [{"v": number, "s": text} for number, text in pairs],
+        }
     else:
-        frame = spark.range(50).selectExpr("id", "STRING(id) AS s", "id / 3 AS third")
-    target = {"service.url": service_url, "schemaType": kind.lower()}
-    frame.write.format("pulsar").mode("append").options(**target, topic=source).save()
-    nothing = frame.where("false")
-    nothing.write.format("pulsar").mode("append").options(**target, topic=copy).save()
+        columns = THREE
+    typed = {"schemaType": kind.lower()}
+    put(service_url, source, columns, **typed)
+    no_rows = pa.record_batch(columns).slice(0, 0)
+    target = PulsarDataSource({"service.url": service_url, "topic": copy, **typed})
+    writes.save(target, no_rows)
     rows = read(spark, service_url, source)
     plain = {"service.url": service_url, "topic": copy}
     rows.write.format("pulsar").mode("append").options(**plain).save()
-    assert rows_of(read(spark, service_url, copy)) == rows_of(rows)
-    assert rows.count() == 50
+    found = rows_of(service_url, copy)
+    assert found == rows_of(service_url, source)
+    assert len(found) == 50
     assert admin.schema(copy)["type"] == kind
     assert admin.schema_versions(copy) == 1
 
@@ -155,30 +178,25 @@ def test_a_typed_topic_into_a_new_one(
 ) -> None:
     """Without a schema there, it gets one of the columns: types and rows are kept."""
     source, copy = topics
-    frame = spark.range(50).selectExpr("id", "STRING(id) AS s", "id / 3 AS third")
-    frame.write.format("pulsar").mode("append").options(
-        **{"service.url": service_url, "topic": source}
-    ).save()
+    put(service_url, source, THREE)
     rows = read(spark, service_url, source)
     rows.write.format("pulsar").mode("append").options(
         **{"service.url": service_url, "topic": copy}
     ).save()
-    found = read(spark, service_url, copy)
-    assert found.schema == rows.schema
-    assert rows_of(found) == rows_of(rows)
+    found = PulsarDataSource({"service.url": service_url, "topic": copy})
+    assert found.schema() == rows.schema
+    assert rows_of(service_url, copy) == rows_of(service_url, source)
 
 
-def test_event_times_in_milliseconds(
-    spark: SparkSession, service_url: str, topics: tuple[str, str]
-) -> None:
+def test_event_times_in_milliseconds(service_url: str, topics: tuple[str, str]) -> None:
     """A column of BIGINT, as the Scala connector takes it, too."""
     source, _ = topics
-    frame = spark.range(1, 20).selectExpr(
-        "STRING(id) AS value", "1760000000000 + id AS __eventTime"
-    )
-    frame.write.format("pulsar").mode("append").options(
-        **{"service.url": service_url, "topic": source}
-    ).save()
+    numbers = range(1, 20)
+    columns = {
+        "value": [str(number) for number in numbers],
+        "__eventTime": [1_760_000_000_000 + number for number in numbers],
+    }
+    put(service_url, source, columns)
     stored = official.read_back(service_url, source, partitions=3)
     assert sorted((int(row.value or b""), row.event_time_ms) for row in stored) == [
         (i, 1_760_000_000_000 + i) for i in range(1, 20)
@@ -202,7 +220,7 @@ def test_a_copy_without_limits(
     }
     frame = spark.read.format("pulsar").options(**shared, topic=source).load()
     frame.write.format("pulsar").mode("append").options(**shared, topic=copy).save()
-    assert rows_of(read(spark, service_url, copy)) == rows_of(frame)
+    assert rows_of(service_url, copy) == rows_of(service_url, source)
 
 
 #: Schemas whose definition a write of columns would not make so.
@@ -245,13 +263,14 @@ def test_the_very_schema(
     """The copy has the source's definition, byte for byte, and so its own readers."""
     source, target = topics
     admin.add_schema(source, kind, DEFINED[kind], {"owner": "shop"})
-    rows = spark.range(50).selectExpr(
-        "id",
-        "STRING(id) AS name",
-        "STRING(id) AS __key",
-        "map('n', 'm') AS __messageProperties",
+    never_null = [("id", pa.int64(), False), ("name", pa.string(), False)]
+    others = [("__key", pa.string()), ("__messageProperties", STRING_MAP)]
+    texts, properties = THREE["s"], [[("n", "m")]] * len(THREE["s"])
+    rows = pa.record_batch(
+        [THREE["id"], texts, texts, properties],
+        schema=pa.schema([pa.field(*one) for one in (*never_null, *others)]),
     )
-    copy(rows, service_url, source)
+    writes.save(PulsarDataSource({"service.url": service_url, "topic": source}), rows)
     raw = {"allowDifferentTopicSchemas": "true"} if form == "bytes" else {}
     frame = read(spark, service_url, source, **raw)
     assert ("value" in frame.columns) is (form == "bytes")
@@ -271,12 +290,11 @@ def test_the_very_schema(
     )
     assert after == before
     assert len(after) == 50
-    assert rows_of(read(spark, service_url, target)) == rows_of(
-        read(spark, service_url, source)
-    )
+    assert rows_of(service_url, target) == rows_of(service_url, source)
     # Of their own version, so that a schema that comes later changes nothing.
-    versions = read(spark, service_url, target, metadataColumns="__schemaVersion")
-    assert {row[0] for row in versions.select("__schemaVersion").collect()} == {0}
+    shown = {"topic": target, "metadataColumns": "__schemaVersion"}
+    copied = reading.read_columns(service_url, shown)
+    assert {row["__schemaVersion"] for row in copied} == {0}
 
 
 def test_a_reader_of_the_official_client(
@@ -318,11 +336,12 @@ def test_schemas_that_no_columns_have(
     source, target = topics
     text = '{"type":"record","name":"P","fields":[{"name":"i","type":"int"}]}'
     admin.add_schema(source, "PROTOBUF", text, {"__PARSING_INFO__": "[]"})
-    rows = spark.sql(
-        "SELECT *, 0L AS __schemaVersion"
-        " FROM VALUES (X'0801', 'a'), (CAST(NULL AS BINARY), 'b') AS t (value, __key)"
-    )
-    copy(rows, service_url, source, schemaTopic=source)
+    columns = {
+        "value": [b"\x08\x01", None],
+        "__key": ["a", "b"],
+        "__schemaVersion": [0, 0],
+    }
+    put(service_url, source, columns, schemaTopic=source)
     frame = read(spark, service_url, source, metadataColumns="__key,__schemaVersion")
     frame = frame.withColumn("__key", frame["__key"].cast("string"))
     copy(frame, service_url, target, schemaTopic=source)
@@ -339,9 +358,10 @@ def test_bytes_of_an_earlier_version(
 ) -> None:
     """They are not passed off as the latest: columns are, written anew by it."""
     source, target = topics
-    for columns in (["id"], ["id", "NULLIF(STRING(id), '') AS name"]):
-        frame = spark.range(5).selectExpr(*columns, "STRING(id) AS __key")
-        copy(frame, service_url, source, schemaType="avro")
+    texts = [str(number) for number in range(5)]
+    first = {"id": [*range(5)], "__key": texts}
+    for columns in (first, {**first, "name": texts}):
+        put(service_url, source, columns, schemaType="avro")
     raw = read(spark, service_url, source, allowDifferentTopicSchemas="true")
     with pytest.raises(PySparkException, match=r"`__schemaVersion` is 0, and bytes of"):
         copy(raw, service_url, target, schemaTopic=source)
@@ -361,9 +381,7 @@ def test_bytes_of_an_earlier_version(
     )
     assert query.awaitTermination(240)
     assert definition(service_url, target).data == definition(service_url, source).data
-    assert rows_of(read(spark, service_url, target)) == rows_of(
-        read(spark, service_url, source)
-    )
+    assert rows_of(service_url, target) == rows_of(service_url, source)
 
 
 def definition(service_url: str, topic: str) -> SchemaInfo:

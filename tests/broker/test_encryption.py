@@ -7,12 +7,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pulsar
+import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 
+from pulsar_spark import PulsarDataSource
 from pulsar_spark.errors import BrokerError, EncryptionError, OptionError
-from tests.broker.test_write import save, write
-from tests.support import official, reading
+from tests.broker.test_write import write
+from tests.support import official, reading, writes
 from tests.support.key_pairs import SavedPair, ec_pair, rsa_pair
 from tests.support.official import CODECS, Message
 
@@ -64,19 +65,21 @@ def texts(prefix: str, count: int) -> list[bytes]:
 # -- reading ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", CODECS)
 def test_what_the_official_client_encrypts_is_read(
-    service_url: str, topic: str, keys: SavedPair, codec: str
+    service_url: str, topic: str, keys: SavedPair
 ) -> None:
-    """Single messages, batches and chunks, each with and without what rows may have."""
-    given: list[Message | bytes] = [
-        Message(b"with all", "key", "order", {"p": "q"}, 1_700_000_000_000),
-        Message(b"", "key") if codec == "NONE" else b"-",  # see C++
-        *texts("single", 3),
-    ]
-    codec_of = {"compression_type": CODECS[codec]}
-    produce(service_url, topic, keys, given, batching_enabled=False, **codec_of)
-    produce(service_url, topic, keys, given, batch=4, **codec_of)
+    """Single messages, batches and chunks, each with and without what rows may have.
+
+    Messages and batches come with each codec, chunks without.
+    """
+    for codec, type_ in CODECS.items():
+        given: list[Message | bytes] = [
+            Message(b"with all", "key", "order", {"p": "q"}, 1_700_000_000_000),
+            Message(b"", "key") if codec == "NONE" else b"-",  # see C++
+            *texts(codec, 3),
+        ]
+        for how in ({"batching_enabled": False}, {"batch": 4}):
+            produce(service_url, topic, keys, given, compression_type=type_, **how)
     large = bytes(range(256)) * 9000
     produce(
         service_url,
@@ -90,9 +93,12 @@ def test_what_the_official_client_encrypts_is_read(
     official.produce(service_url, topic, [b"not encrypted"])
     wanted = official.read_back(service_url, topic, crypto_key_reader=keys.of_official)
     rows = reading.read(service_url, {"topic": topic, **keys.for_reads})
-    assert [row.value for row in rows[2:5]] == texts("single", 3)
+    for number, codec in enumerate(CODECS):
+        for first in (10 * number + 2, 10 * number + 7):
+            found = [row.value for row in rows[first : first + 3]]
+            assert found == texts(codec, 3)
     assert rows == wanted
-    assert len(rows) == 14
+    assert len(rows) == 10 * len(CODECS) + 4
 
 
 def test_chunks(service_url: str, topic: str, keys: SavedPair) -> None:
@@ -230,32 +236,37 @@ def test_spark_reads_batch_and_stream(
 # -- writing ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", CODECS)
 def test_what_we_encrypt_the_official_client_reads(
-    service_url: str, topic: str, keys: SavedPair, codec: str
+    service_url: str, topic: str, keys: SavedPair
 ) -> None:
-    """Batches, batches of one key, single messages, and chunks."""
+    """Batches, batches of one key and single messages with each codec, and chunks."""
     columns = {
         "value": [*texts("row", 40), b"", None],
         "__key": [f"key-{n % 4}" for n in range(42)],
     }
     large = {"value": [bytes(range(256)) * 30_000 + bytes(n) for n in range(2)]}
-    crypt = {**keys.for_writes, "p_compressionType": codec}
-    write(service_url, topic, columns, **crypt)
-    write(service_url, topic, columns, p_batcherBuilder="KEY_BASED", **crypt)
-    write(service_url, topic, columns, p_batchingEnabled="false", **crypt)
-    chunks = {**crypt, "p_compressionType": "NONE", "p_chunkingEnabled": "true"}
-    write(service_url, topic, large, **chunks)
+    for codec in CODECS:
+        crypt = {**keys.for_writes, "p_compressionType": codec}
+        write(service_url, topic, columns, **crypt)
+        write(service_url, topic, columns, p_batcherBuilder="KEY_BASED", **crypt)
+        write(service_url, topic, columns, p_batchingEnabled="false", **crypt)
+    chunks = {"p_compressionType": "NONE", "p_chunkingEnabled": "true"}
+    write(service_url, topic, large, **chunks, **keys.for_writes)
     with pytest.raises(EncryptionError):
         reading.read(service_url, {"topic": topic})
     rows = official.read_back(service_url, topic, crypto_key_reader=keys.of_official)
     assert rows == reading.read(service_url, {"topic": topic, **keys.for_reads})
-    sent = list(zip(columns["__key"], columns["value"], strict=True))
-    assert [(row.key, row.value) for row in rows[:42]] == [
-        (str(key).encode(), value) for key, value in sent
+    sent = [
+        (str(key).encode(), value)
+        for key, value in zip(columns["__key"], columns["value"], strict=True)
     ]
-    assert [row.value for row in rows[84:126]] == columns["value"]
-    assert [row.value for row in rows[126:]] == large["value"]
+    found = [(row.key, row.value) for row in rows]
+    for first in range(0, 126 * len(CODECS), 126):
+        assert found[first : first + 42] == sent
+        by_key = found[first + 42 : first + 84]
+        assert sorted(by_key, key=repr) == sorted(sent, key=repr)
+        assert found[first + 84 : first + 126] == sent
+    assert [value for _, value in found[126 * len(CODECS) :]] == large["value"]
 
 
 def test_for_several_recipients(
@@ -307,8 +318,9 @@ def test_each_guarantee_where_encryption_is_demanded(
     admin.set_deduplication(namespace, True)
     sink = f"persistent://{namespace}/sink"
     options = {"deliveryGuarantee": guarantee, **keys.for_writes}
-    rows = spark.range(200).selectExpr("CAST(id AS STRING) AS value")
-    save(rows, service_url, sink, **options)
+    batch = pa.record_batch({"value": [str(number) for number in range(200)]})
+    target = {"service.url": service_url, "topic": sink}
+    writes.save(PulsarDataSource({**target, **options}), batch)
     official.produce(service_url, topic, [f"{n}".encode() for n in range(200, 300)])
     if guarantee == "exactly-once":
         options["commitTopic"] = f"{topic}-log"
@@ -319,7 +331,7 @@ def test_each_guarantee_where_encryption_is_demanded(
         .load()
         .select("value")
         .writeStream.format("pulsar")
-        .options(**{"service.url": service_url, "topic": sink, **options})
+        .options(**target, **options)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
@@ -385,31 +397,26 @@ def test_brokers_cannot_compact_encrypted_batches(
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_typed_topics(
-    spark: SparkSession,
-    service_url: str,
-    topic: str,
-    keys: SavedPair,
-    guarantee: str,
+    service_url: str, topic: str, keys: SavedPair, guarantee: str
 ) -> None:
     """Values are columns of AVRO, whoever encrypted them; without a key it fails."""
-    rows = [(n, f"name {n}") for n in range(50)]
-    save(
-        spark.createDataFrame(rows, "id INT, name STRING"),
-        service_url,
-        topic,
-        schemaType="avro",
-        deliveryGuarantee=guarantee,
-        p_compressionType="ZSTD",
+    rows = [{"id": n, "name": f"name {n}"} for n in range(50)]
+    given = {
+        "service.url": service_url,
+        "topic": topic,
+        "schemaType": "avro",
+        "deliveryGuarantee": guarantee,
+        "pulsar.producer.compressionType": "ZSTD",
         **keys.for_writes,
-    )
-    given = {"service.url": service_url, "topic": topic, "metadataColumns": "none"}
-    frame = spark.read.format("pulsar").options(**given, **keys.for_reads).load()
-    assert sorted(tuple(row) for row in frame.collect()) == rows
-    closed = spark.read.format("pulsar").options(**given, cryptoFailureAction="CONSUME")
-    with pytest.raises(PySparkException, match="allowDifferentTopicSchemas"):
-        closed.load().collect()
-    as_bytes = closed.option("allowDifferentTopicSchemas", "true").load()
-    assert as_bytes.count() > 0
+    }
+    writes.save(PulsarDataSource(given), pa.RecordBatch.from_pylist(rows))
+    reads = {"topic": topic, "metadataColumns": "none"}
+    assert reading.read_columns(service_url, {**reads, **keys.for_reads}) == rows
+    closed = {**reads, "cryptoFailureAction": "CONSUME"}
+    with pytest.raises(EncryptionError, match="allowDifferentTopicSchemas"):
+        reading.read_columns(service_url, closed)
+    as_bytes = {**closed, "allowDifferentTopicSchemas": "true"}
+    assert len(reading.read_columns(service_url, as_bytes)) > 0
 
 
 def test_a_key_of_java(service_url: str, topic: str, tmp_path: Path) -> None:

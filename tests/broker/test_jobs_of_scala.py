@@ -33,7 +33,7 @@ ONE = sorted((f"k{n}", f"topic1-{n}") for n in range(5))
 BOTH = sorted((f"k{n}", f"{name}-{n}") for name in ROWS for n in range(5))
 
 
-@pytest.fixture(params=[0, 2], ids=["whole", "partitioned"])
+@pytest.fixture
 def topics(request: pytest.FixtureRequest, admin: Admin) -> Iterator[int]:
     """The README's topics, and how many partitions each has."""
     with topics_of_guides(admin, dict.fromkeys(ROWS, request.param)):
@@ -67,30 +67,33 @@ pairs = df.selectExpr("CAST(__key AS STRING)", "CAST(value AS STRING)")
 BATCH = STREAM.replace("readStream", "read")
 
 
-BY_TOPIC = '"topic", "topic1"', ONE
-BY_TOPICS = '"topics", "topic1,topic2"', BOTH
-BY_PATTERN = '"topicsPattern", "topic.*"', BOTH
+#: How topics are named, with what is read then.
+NAMED = {
+    "topic": ('"topic", "topic1"', ONE),
+    "topics": ('"topics", "topic1,topic2"', BOTH),
+    "pattern": ('"topicsPattern", "topic.*"', BOTH),
+}
+
+
+def ways(*always: str) -> pytest.MarkDecorator:
+    """Each way to name topics, of both kinds; ``make test`` runs those that are given.
+
+    The others are of ``make test-matrix``.
+    """
+    params = []
+    for name, given in NAMED.items():
+        for kind, partitions in (("whole", 0), ("partitioned", 2)):
+            way = f"{name}-{kind}"
+            marks = () if way in always else pytest.mark.matrix
+            params.append(pytest.param(partitions, *given, id=way, marks=marks))
+    names = ("topics", "option", "expected")
+    return pytest.mark.parametrize(names, params, indirect=["topics"])
 
 
 class TestReads:
     """By each of the three options."""
 
-    @pytest.mark.parametrize(
-        ("topics", "option", "expected"),
-        [
-            pytest.param(
-                *(2, *BY_TOPIC), id="topic-partitioned", marks=pytest.mark.matrix
-            ),
-            pytest.param(0, *BY_TOPICS, id="topics-whole"),
-            pytest.param(2, *BY_PATTERN, id="pattern-partitioned"),
-            pytest.param(0, *BY_TOPIC, id="topic-whole", marks=pytest.mark.matrix),
-            pytest.param(
-                *(2, *BY_TOPICS), id="topics-partitioned", marks=pytest.mark.matrix
-            ),
-            pytest.param(0, *BY_PATTERN, id="pattern-whole", marks=pytest.mark.matrix),
-        ],
-        indirect=["topics"],
-    )
+    @ways("topics-whole", "pattern-partitioned")
     def test_stream(
         self,
         spark: SparkSession,
@@ -107,7 +110,7 @@ class TestReads:
         )
         assert found == expected
 
-    @pytest.mark.parametrize(("option", "expected"), [BY_TOPIC, BY_TOPICS, BY_PATTERN])
+    @ways("topic-partitioned", "topics-whole", "pattern-partitioned")
     def test_batch(
         self,
         spark: SparkSession,

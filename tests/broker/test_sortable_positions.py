@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions
 
 from pulsar_spark import end_offsets, position_after
-from tests.support import official
+from tests.broker.test_write import write
+from tests.support import official, reading
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,29 +30,23 @@ def read(spark: SparkSession, url: str, topic: str, **options: str) -> DataFrame
     return spark.read.format("pulsar").options(**given).load()
 
 
-def write(spark: SparkSession, url: str, topic: str, sql: str, **options: str) -> None:
-    """A batch write of one task."""
-    given = {"service.url": url, "topic": topic, **options}
-    rows = spark.sql(sql).coalesce(1)
-    rows.write.format("pulsar").options(**given).mode("append").save()
-
-
-NUMBERS = (
-    "SELECT CAST(id + {0} AS STRING) AS value, CAST((id + {0}) % 7 AS STRING) AS __key"
-    " FROM range({1})"
-)
-
-
-@pytest.fixture
-def mixed(spark: SparkSession, service_url: str, topic: str) -> str:
+@pytest.fixture(scope="module")
+def mixed(service_url: str, _shared_namespace: str) -> str:
     """300 messages alone, 300 in batches, one in chunks, and 300 in batches again."""
-    alone = {"pulsar.producer.batchingEnabled": "false"}
-    write(spark, service_url, topic, NUMBERS.format(0, 300), **alone)
-    write(spark, service_url, topic, NUMBERS.format(300, 300))
-    large = "SELECT CONCAT('600', REPEAT(' ', 6000000)) AS value, '5' AS __key"
-    chunked = {"pulsar.producer.chunkingEnabled": "true"}
-    write(spark, service_url, topic, large, **chunked)
-    write(spark, service_url, topic, NUMBERS.format(601, 300))
+    topic = f"persistent://{_shared_namespace}/mixed-{uuid.uuid4().hex[:8]}"
+
+    def put(first: int, padding: str = "", count: int = 300, **options: str) -> None:
+        chosen = range(first, first + count)
+        columns = {
+            "value": [f"{number}{padding}" for number in chosen],
+            "__key": [str(number % 7) for number in chosen],
+        }
+        write(service_url, topic, columns, **options)
+
+    put(0, p_batchingEnabled="false")
+    put(300)
+    put(600, " " * 6_000_000, 1, p_chunkingEnabled="true")
+    put(601)
     return topic
 
 
@@ -67,7 +63,7 @@ def test_it_sorts_as_the_topic_does(
     if compacted:
         admin.compact(mixed)
     options = {"pulsar.reader.readCompacted": "true"} if compacted else {}
-    rows = read(spark, service_url, mixed, **options)
+    rows = read(spark, service_url, mixed, **options).cache()
     in_order = numbers(rows.collect())
     assert len(in_order) == (7 if compacted else 901)
     assert numbers(rows.orderBy("__position").collect()) == in_order
@@ -76,6 +72,7 @@ def test_it_sorts_as_the_topic_does(
     )
     expected = {number % 7: number for number in range(901)}
     assert sorted(numbers(newest.collect())) == sorted(expected.values())
+    rows.unpersist()
 
 
 def test_the_next_read_begins_after_the_newest_row(
@@ -92,9 +89,7 @@ def test_the_next_read_begins_after_the_newest_row(
     assert numbers(rest) == list(range(778, 901))
 
 
-def test_rounds_of_reads(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str
-) -> None:
+def test_rounds_of_reads(service_url: str, admin: Admin, topic: str) -> None:
     """Each row is in one round, also those that come between plan and read."""
     admin.create_partitioned(topic, 3)
     options = {"service.url": service_url, "topic": topic}
@@ -110,11 +105,11 @@ def test_rounds_of_reads(
         late = b"%d" % (1000 + round_)
         official.produce(service_url, f"{topic}-partition-2", [late], batch=1)
         start = {"startingOffsets": following} if following else {}
-        rows = read(spark, service_url, topic, endingOffsets=ends.ending, **start)
-        seen += numbers(rows.collect())
+        given = {"topic": topic, "endingOffsets": ends.ending, **start}
+        seen += numbers(reading.read_columns(service_url, given))
         following = ends.following
-    rest = read(spark, service_url, topic, startingOffsets=following)
-    seen += numbers(rest.collect())
+    given = {"topic": topic, "startingOffsets": following}
+    seen += numbers(reading.read_columns(service_url, given))
     expected = [
         100 * round_ + 10 * partition + n
         for round_ in range(4)
@@ -125,7 +120,7 @@ def test_rounds_of_reads(
 
 
 def test_rounds_of_reads_of_what_grows(
-    spark: SparkSession, service_url: str, admin: Admin, topic: str
+    service_url: str, admin: Admin, topic: str
 ) -> None:
     """Partitions and topics that come between plan and read are in the next round."""
     name = topic.rpartition("/")[2]
@@ -142,9 +137,8 @@ def test_rounds_of_reads_of_what_grows(
         sent += 5
 
     def read_on(**ends: str) -> list[int]:
-        given = {"service.url": service_url, **pattern, **following, **ends}
-        rows = spark.read.format("pulsar").options(**given).load()
-        return numbers(rows.collect())
+        given = {**pattern, **following, **ends}
+        return numbers(reading.read_columns(service_url, given))
 
     for round_ in range(1, 4):
         before = sent

@@ -6,9 +6,11 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
-from tests.support import official
+from pulsar_spark import PulsarDataSource
+from tests.support import official, reading, writes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,13 +53,22 @@ def save(frame: DataFrame, url: str, topic: str, **options: str) -> None:
     writer.option("service.url", url).option("topic", topic).save()
 
 
-def changes(spark: SparkSession, *columns: str) -> DataFrame:
-    """The rows of the history."""
-    return (
-        spark.createDataFrame(HISTORY, "k STRING, id BIGINT")
-        .coalesce(1)
-        .selectExpr(*columns, "k AS __key", "id IS NULL AS __tombstone")
-    )
+def changes(*, beside: bool = True, **columns: Any) -> pa.RecordBatch:
+    """The rows of the history, with what they are written with beside the value."""
+    if beside:
+        columns["__key"] = [key for key, _ in HISTORY]
+    columns["__tombstone"] = [number is None for _, number in HISTORY]
+    return pa.record_batch(columns)
+
+
+#: What a record has in each row.
+RECORDS = {
+    "id": pa.array([number for _, number in HISTORY], pa.int64()),
+    "name": [key for key, _ in HISTORY],
+}
+
+#: What is stored of the history.
+STORED = [(key, number is None) for key, number in HISTORY]
 
 
 def stored(url: str, topic: str, *, compacted: bool = False) -> list[tuple[Any, bool]]:
@@ -93,36 +104,36 @@ def stream(spark: SparkSession, source: str, into: dict[str, str], path: Path) -
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])
-@pytest.mark.parametrize("mode", ["batch", "stream"])
 def test_records(
     spark: SparkSession,
     service_url: str,
     admin: Admin,
+    namespace: str,
     topics: tuple[str, str],
     tmp_path: Path,
     kind: str,
-    mode: str,
 ) -> None:
-    """Compaction removes a key that a row deletes, in a topic and in its copy.
+    """Compaction removes a key that a row deletes, in a topic and in its copies.
 
     The fields of such a row are NULL, which the schema does not allow in a record.
     """
-    source, target = topics
+    source, copy = topics
+    streamed = f"persistent://{namespace}/streamed"
+    admin.create_topic(streamed)
     admin.add_schema(source, kind, STRICT)
-    save(changes(spark, "id", "k AS name"), service_url, source)
-    wanted = [(key, number is None) for key, number in HISTORY]
-    assert stored(service_url, source) == wanted
-    frame = load(spark, service_url, source, metadataColumns=BESIDE)
-    found = [(row["id"], row["__tombstone"]) for row in frame.collect()]
+    given = {"service.url": service_url, "topic": source}
+    writes.save(PulsarDataSource(given), changes(**RECORDS))
+    assert stored(service_url, source) == STORED
+    rows = reading.read_columns(service_url, {**given, "metadataColumns": BESIDE})
+    found = [(row["id"], row["__tombstone"]) for row in rows]
     assert found == [(number, number is None) for _, number in HISTORY]
-    if mode == "batch":
-        keyed = frame.withColumn("__key", frame["__key"].cast("string"))
-        save(keyed, service_url, target, schemaTopic=source)
-    else:
-        into = {"service.url": service_url, "topic": target, "schemaTopic": source}
-        stream(spark, source, into, tmp_path)
-    assert stored(service_url, target) == wanted
-    for topic in topics:
+    frame = load(spark, service_url, source, metadataColumns=BESIDE)
+    keyed = frame.withColumn("__key", frame["__key"].cast("string"))
+    save(keyed, service_url, copy, schemaTopic=source)
+    into = {"service.url": service_url, "topic": streamed, "schemaTopic": source}
+    stream(spark, source, into, tmp_path)
+    for topic in (source, copy, streamed):
+        assert stored(service_url, topic) == STORED
         admin.compact(topic)
         left = stored(service_url, topic, compacted=True)
         assert left == [("kept", False), ("back", False)]
@@ -131,7 +142,6 @@ def test_records(
 @pytest.mark.parametrize("guarantee", ["at-least-once", "idempotent", "exactly-once"])
 @pytest.mark.parametrize("encoding", ["SEPARATED", "INLINE"])
 def test_pairs(
-    spark: SparkSession,
     service_url: str,
     admin: Admin,
     namespace: str,
@@ -140,40 +150,48 @@ def test_pairs(
     guarantee: str,
 ) -> None:
     """A key outside the value stays; a pair within the value is NULL as a whole."""
-    _, topic = topics
+    given = {"service.url": service_url, "topic": topics[1]}
     if guarantee == "idempotent":
         admin.set_deduplication(namespace, enabled=True)
-    rows = changes(spark, "k AS key", "STRUCT(7 AS a) AS value")
-    if encoding == "SEPARATED":
-        rows = rows.drop("__key")
-    options = {"deliveryGuarantee": guarantee, "keyValueEncodingType": encoding}
-    save(rows, service_url, topic, schemaType="key_value", **options)
-    wanted = [(key, number is None) for key, number in HISTORY]
+    rows = changes(
+        beside=encoding == "INLINE",
+        key=[key for key, _ in HISTORY],
+        value=pa.array([{"a": 7}] * len(HISTORY), pa.struct({"a": pa.int32()})),
+    )
+    options = {
+        "schemaType": "key_value",
+        "keyValueEncodingType": encoding,
+        "deliveryGuarantee": guarantee,
+    }
+    writes.save(PulsarDataSource({**given, **options}), rows)
+    wanted = STORED
     if encoding == "SEPARATED":  # bytes, which are sent as base64
         wanted = [(base64.b64encode(k.encode()).decode(), none) for k, none in wanted]
-    assert stored(service_url, topic) == wanted
-    columns = "key STRING, value STRUCT<a: INT>, __tombstone BOOLEAN"
-    reader = spark.read.format("pulsar").schema(columns)
-    frame = reader.option("service.url", service_url).option("topic", topic).load()
-    assert [(row[0], row[1] and row[1][0], row[2]) for row in frame.collect()] == [
+    assert stored(service_url, topics[1]) == wanted
+    found = reading.read_columns(
+        service_url, {**given, "metadataColumns": "__tombstone"}
+    )
+    assert [(row["key"], row["value"], row["__tombstone"]) for row in found] == [
         (
             key if encoding == "SEPARATED" or number else None,
-            7 if number else None,
+            {"a": 7} if number else None,
             number is None,
         )
         for key, number in HISTORY
     ]
 
 
-@pytest.mark.parametrize("column", ["'7'", "7L", "CAST('7' AS BINARY)"])
+@pytest.mark.parametrize(
+    "value", ["7", 7, b"7"], ids=lambda value: type(value).__name__
+)
 def test_single_columns(
-    spark: SparkSession, service_url: str, topics: tuple[str, str], column: str
+    service_url: str, topics: tuple[str, str], value: str | int | bytes
 ) -> None:
     """A value beside ``__tombstone`` is not looked at."""
-    _, topic = topics
-    save(changes(spark, f"{column} AS value"), service_url, topic)
-    wanted = [(key, number is None) for key, number in HISTORY]
-    assert stored(service_url, topic) == wanted
+    rows = changes(value=[value] * len(HISTORY))
+    given = {"service.url": service_url, "topic": topics[1]}
+    writes.save(PulsarDataSource(given), rows)
+    assert stored(service_url, topics[1]) == STORED
 
 
 def test_bytes_without_a_version(
@@ -182,8 +200,10 @@ def test_bytes_without_a_version(
     """Bytes are copied with null values of a producer that knows no schema."""
     source, target = topics
     admin.add_schema(source, "AVRO", STRICT)
-    rows = changes(spark, "id", "k AS name")
-    save(rows.where("NOT __tombstone"), service_url, source)
+    rows = changes(**RECORDS)
+    kept = rows.filter(pa.array([not one for _, one in STORED]))
+    given = {"service.url": service_url, "topic": source}
+    writes.save(PulsarDataSource(given), kept)
     official.produce(service_url, source, [official.Message(None, key="buried")])
     frame = load(
         spark,

@@ -44,6 +44,7 @@ from spark_topics.spark import writer as writer_module
 from tests.support.official import produce, read_back
 from tests.support.waiting import await_true, trim_first_ledger
 from tests.support.watching import Watcher
+from tests.support.writes import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -58,37 +59,6 @@ SCHEMA = StructType([StructField("value", StringType())])
 PARTS = 2
 
 IDEMPOTENT = {"deliveryGuarantee": "idempotent"}
-
-
-class Context:
-    """What a task knows of itself, by thread; stands for ``TaskContext``."""
-
-    mine = threading.local()
-
-    def __init__(self, query: str, batch_id: int, partition: int) -> None:
-        self._properties = {
-            "sql.streaming.queryId": query,
-            "streaming.sql.batchId": str(batch_id),
-        }
-        self._partition = partition
-
-    @classmethod
-    def get(cls) -> Context:
-        """The one of this thread."""
-        context: Context = cls.mine.context
-        return context
-
-    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
-        """As the real one."""
-        return self._properties.get(name)
-
-    def partitionId(self) -> int:  # noqa: N802
-        """As the real one."""
-        return self._partition
-
-    def attemptNumber(self) -> int:  # noqa: N802
-        """As the real one."""
-        return 0
 
 
 @pytest.fixture(autouse=True)

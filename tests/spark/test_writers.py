@@ -26,9 +26,9 @@ from spark_topics.client import retry
 from spark_topics.sink.write import Task
 from spark_topics.spark import writer as writer_module
 from spark_topics.spark.writer import TaskCommit
-from tests.broker.test_write_guarantees import Context
 from tests.support.fixtures import Clock
 from tests.support.scripted_broker import ScriptedBroker, refuse
+from tests.support.writes import Context
 
 #: Rows that name their topics.
 NAMING = StructType(

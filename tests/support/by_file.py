@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pytest
 
 #: Folders whose files share a broker, by the fixtures of a ``conftest.py`` in there.
-FOLDERS = ("tests/broker/secured/",)
+FOLDERS = ("tests/broker/configured/", "tests/broker/secured/")
 
 
 def unit_of(test: str) -> str:

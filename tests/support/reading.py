@@ -60,6 +60,13 @@ def read(service_url: str, options: dict[str, str]) -> list[Row]:
     return [row for part in reader.partitions() for row in rows_of(reader, part)]
 
 
+def read_columns(
+    service_url: str, options: dict[str, str], schema: StructType | None = None
+) -> list[dict[str, Any]]:
+    """The rows of a read, by column name; ``schema`` is what the query asks for."""
+    return read_frame(service_url, options, schema).to_pylist()
+
+
 def rows_of(reader: PulsarReader, partition: Any) -> list[Row]:
     """The rows of one input partition; each RecordBatch has the schema promised."""
     rows = []

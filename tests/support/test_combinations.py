@@ -3,8 +3,6 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
 from tests.support.combinations import combinations
 
 AXES = {"codec": ("none", "lz4", "zstd"), "size": (0, 1), "is_last": (True, False)}
@@ -22,9 +20,3 @@ def test_every_combination_is_there_and_some_meet_all_pairs() -> None:
         met = {(one[first], one[second]) for one in kept}
         axes = list(AXES.values())
         assert met == set(itertools.product(axes[first], axes[second]))
-
-
-@combinations(a=(1, 2), b=(3, 4))
-def test_two_axes_have_no_fewer(a: int, b: int, request: pytest.FixtureRequest) -> None:
-    """Each pair is a combination then."""
-    assert request.node.get_closest_marker("matrix") is None

@@ -17,6 +17,9 @@ from tests.support.raw_publisher import RawConnection, TxnId
 
 _COMMIT, _ABORT = 0, 1  # TxnAction
 
+#: How many may be open at a coordinator, where tests are about this limit.
+OPEN_LIMIT = 8
+
 
 class Transactions(RawConnection):
     """The first transaction coordinator of a broker.

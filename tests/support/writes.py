@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -15,12 +17,73 @@ from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.driver import BatchWrite
 from spark_topics.sink.write import Task
+from spark_topics.spark import writer as writer_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pulsar_spark.client.pool import ConnectionPool
     from pulsar_spark.message_id import MessageId, TxnId
+    from spark_topics.spark.datasource import TopicDataSource
+
+
+class Context:
+    """What a task knows of itself, by thread; stands for ``TaskContext``."""
+
+    mine = threading.local()
+
+    def __init__(self, query: str, batch_id: int, partition: int) -> None:
+        self._properties = {
+            "sql.streaming.queryId": query,
+            "streaming.sql.batchId": str(batch_id),
+        }
+        self._partition = partition
+
+    @classmethod
+    def get(cls) -> Context:
+        """The one of this thread."""
+        context: Context = cls.mine.context
+        return context
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
+        """As the real one."""
+        return self._properties.get(name)
+
+    def partitionId(self) -> int:  # noqa: N802
+        """As the real one."""
+        return self._partition
+
+    def attemptNumber(self) -> int:  # noqa: N802
+        """As the real one."""
+        return 0
+
+
+def save(
+    source: TopicDataSource, rows: pa.RecordBatch, *, error: Exception | None = None
+) -> None:
+    """Write rows in one task as Spark does, but in this process.
+
+    Args:
+        source: Where to.
+        rows: With the columns as Spark has them.
+        error: What the query fails with behind these rows, if it does.
+    """
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows
+        if error is not None:
+            raise error
+
+    writer: Any = source.writer(from_arrow_schema(rows.schema), overwrite=False)
+    messages = []
+    Context.mine.context = Context("", 0, 0)
+    try:
+        with mock.patch.object(writer_module, "TaskContext", Context):
+            messages.append(writer.write(batches()))
+        writer.commit(messages)
+    except Exception:
+        writer.abort(messages)
+        raise
 
 
 def write_batch(

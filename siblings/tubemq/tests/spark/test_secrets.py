@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
 import os
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from siblings.tubemq.tests.scripted_server import ScriptedServer, refuse
 from spark_topics.options.spec import Scope
@@ -47,15 +48,20 @@ def given(server: ScriptedServer, password: str) -> dict[str, str]:
     }
 
 
-@pytest.fixture(params=["itself", "file", "env"])
-def form(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The password as an option has it."""
+@pytest.fixture
+def forms(tmp_path: Path) -> dict[str, str]:
+    """The password as an option may have it."""
     (tmp_path / "password").write_text(PASSWORD)
-    forms = {
+    return {
         "itself": PASSWORD,
         "file": f"file:{tmp_path}/password",
         "env": "env:TUBEMQ_PASSWORD",
     }
+
+
+@pytest.fixture(params=["itself", "file", "env"])
+def form(request: pytest.FixtureRequest, forms: dict[str, str]) -> str:
+    """One of these."""
     return forms[request.param]
 
 
@@ -125,13 +131,17 @@ def test_spark_does_not_show_it(
     spark: SparkSession,
     server: ScriptedServer,
     capfd: pytest.CaptureFixture[str],
-    form: str,
+    forms: dict[str, str],
 ):
-    options = given(server, form)
     rows = spark.range(3).selectExpr("cast(id as string) as value")
-    rows.write.format("tubemq").options(**options).mode("append").save()
-    frame = spark.read.format("tubemq").options(**options).load()
-    assert frame.count() == 3
+    sink = given(server, forms["itself"])
+    rows.write.format("tubemq").options(**sink).mode("append").save()
+
+    def read(form: str) -> DataFrame:
+        return spark.read.format("tubemq").options(**given(server, form)).load()
+
+    frame = functools.reduce(DataFrame.union, map(read, forms.values()))
+    assert frame.count() == 3 * len(forms)
     out = io.StringIO()
     for mode in ("extended", "codegen", "cost", "formatted"):
         frame.explain(mode=mode)
@@ -139,7 +149,7 @@ def test_spark_does_not_show_it(
     out.write(f"{frame!r} {execution.toString()} {execution.logical().toJSON()}")
     server.script("consumer register", refuse(415, "no"))
     with pytest.raises(Exception, match="TUBEMQ_AUTH") as caught:  # Spark's own
-        spark.read.format("tubemq").options(**options).load().count()
+        read(forms["itself"]).count()
     out.write(everything(caught.value))
     captured = capfd.readouterr()
     assert PASSWORD not in out.getvalue() + captured.out + captured.err

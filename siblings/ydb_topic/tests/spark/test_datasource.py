@@ -8,13 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
 from siblings.ydb_topic.tests.support.faults import At, Fault, When
 from siblings.ydb_topic.tests.support.service import TopicService
 from spark_topics.spark.choice import limits_micro_batches
+from tests.support import writes
+from ydb_spark import YdbTopicDataSource
+from ydb_spark.errors import YdbError
 from ydb_spark.wire.codecs import decode
 
 PATIENCE_S = 120
@@ -187,15 +192,21 @@ def files(spark: SparkSession, tmp_path: Path) -> Iterator[DataFrame]:
     )
 
 
-def test_micro_batches_again(
+def test_faults_in_micro_batches(
     spark: SparkSession,
     service: TopicService,
     options: dict[str, str],
     files: DataFrame,
     tmp_path: Path,
 ):
-    """A micro-batch whose commit was lost is written again, and stored once."""
+    """Streams that break leave nothing out and nothing twice.
+
+    A micro-batch whose commit was lost is written again, and stored once.
+    """
     options["deliveryGuarantee"] = "idempotent"
+    options["maxRequestBytes"] = "500"
+    for when in When:
+        service.faults.add(Fault(At.WRITE, when, status=400050, skip=5))
     checkpoint = tmp_path / "checkpoint"
     run(files, options, checkpoint)
     assert bodies(service) == expected(1000)
@@ -204,22 +215,6 @@ def test_micro_batches_again(
     sent = service.count("StreamWrite", "init_request")
     run(files, options, checkpoint)
     assert service.count("StreamWrite", "init_request") > sent
-    assert bodies(service) == expected(1000)
-
-
-def test_faults_in_micro_batches(
-    spark: SparkSession,
-    service: TopicService,
-    options: dict[str, str],
-    files: DataFrame,
-    tmp_path: Path,
-):
-    """Streams that break leave nothing out and nothing twice."""
-    options["deliveryGuarantee"] = "idempotent"
-    options["maxRequestBytes"] = "500"
-    for when in When:
-        service.faults.add(Fault(At.WRITE, when, status=400050, skip=5))
-    run(files, options, tmp_path / "checkpoint")
     assert bodies(service) == expected(1000)
 
 
@@ -286,29 +281,30 @@ def test_stream_with_limits_and_a_split(
     ],
 )
 def test_what_cannot_be_written(
-    spark: SparkSession, options: dict[str, str], wrong: dict[str, str], match: str
+    service: TopicService, options: dict[str, str], wrong: dict[str, str], match: str
 ):
     """The error comes before a task, and says what to change."""
-    writer = numbers(spark, 1).write.format("ydb_topic").mode("append")
-    with pytest.raises(Exception, match=match):
-        writer.options(**{**options, **wrong}).save()
+    source = YdbTopicDataSource({**options, **wrong})
+    with pytest.raises(YdbError, match=match):
+        source.writer(StructType().add("data", "string"), overwrite=False)
 
 
 def test_columns_that_cannot_be_written(spark: SparkSession, options: dict[str, str]):
-    """Likewise."""
+    """The error of the driver's process reaches the user through Spark."""
     frame = spark.sql("SELECT 1 AS data, 2 AS other")
     with pytest.raises(Exception, match=r"YDB_SCHEMA.*`other` cannot be written"):
         frame.write.format("ydb_topic").options(**options).mode("append").save()
 
 
-def test_message_groups(
-    spark: SparkSession, service: TopicService, options: dict[str, str]
-):
+def test_message_groups(service: TopicService, options: dict[str, str]):
     """Each group of a column is written in its order, by a session of its own."""
-    frame = spark.range(0, 60, 1, 1).selectExpr(
-        "concat('row ', id) AS data", "concat('group ', id % 3) AS message_group_id"
+    options["partitioning"] = "message_group_id"
+    options["deliveryGuarantee"] = "at-least-once"
+    rows = pa.record_batch(
+        {
+            "data": expected(60),
+            "message_group_id": [f"group {number % 3}" for number in range(60)],
+        }
     )
-    frame.write.format("ydb_topic").options(**options).option(
-        "partitioning", "message_group_id"
-    ).option("deliveryGuarantee", "at-least-once").mode("append").save()
+    writes.save(YdbTopicDataSource(options), rows)
     assert bodies(service) == expected(60)

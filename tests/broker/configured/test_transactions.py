@@ -38,6 +38,7 @@ from tests.support.entries import message
 from tests.support.official import read_back
 from tests.support.raw_publisher import RawError, RawPublisher
 from tests.support.raw_publisher import TxnId as RawTxnId
+from tests.support.transactions import OPEN_LIMIT
 from tests.support.waiting import await_true, trim_first_ledger
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ COMMIT, ABORT = TxnAction.COMMIT, TxnAction.ABORT
 TTL_MS = 600_000
 SHORT_MS = 1500
 PATIENCE_S = 60.0
-LIMIT = 8  # open transactions of a coordinator
 COORDINATORS = 3
 OVER, ENDING = "TransactionNotFound", "InvalidTxnStatus"
 
@@ -61,7 +61,7 @@ ENDS = ("commit", "abort", "expire")
 
 
 class Lab:
-    """A broker of our own, whose transactions are all ours.
+    """A broker whose open transactions are all ours.
 
     An open transaction of somebody else would hold back what is waited for here.
 
@@ -182,22 +182,20 @@ def code(answer: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
+def lab(configured: EmbeddedBroker) -> Iterator[Lab]:
     """The broker of these tests; it has several coordinators."""
-    settings = {"maxActiveTransactionsPerCoordinator": str(LIMIT)}
-    with EmbeddedBroker(settings=settings, progress=None) as broker:
-        scale = urllib.request.Request(
-            f"{broker.admin_url}/admin/v3/transactions/transactionCoordinator/replicas",
-            data=str(COORDINATORS).encode(),
-            headers={"Content-Type": "application/json"},
-            method="POST",
-        )
-        urllib.request.urlopen(scale, timeout=60).close()
-        one = Lab(broker)
-        one.admin.create_namespace("public/lab", keep=True)
-        one.admin.create_topic(SCRATCH)
-        yield one
-        one.pool.close()
+    scale = urllib.request.Request(
+        f"{configured.admin_url}/admin/v3/transactions/transactionCoordinator/replicas",
+        data=str(COORDINATORS).encode(),
+        headers={"Content-Type": "application/json"},
+        method="POST",
+    )
+    urllib.request.urlopen(scale, timeout=60).close()
+    one = Lab(configured)
+    one.admin.create_namespace("public/lab", keep=True)
+    one.admin.create_topic(SCRATCH)
+    yield one
+    one.pool.close()
 
 
 # -- what a transaction is -------------------------------------------------------------
@@ -245,7 +243,7 @@ def test_a_transaction_that_touches_nothing(lab: Lab) -> None:
 
 def test_coordinators_take_turns(lab: Lab) -> None:
     """Each gives transactions, and says so in their ids."""
-    txns = [lab.begin() for _ in range(LIMIT)]
+    txns = [lab.begin() for _ in range(OPEN_LIMIT)]
     while len({txn.most for txn in txns}) < COORDINATORS:
         assert lab.end(txns.pop(), ABORT) == "ok"
         txns.append(lab.begin())
@@ -258,7 +256,7 @@ def test_as_many_as_are_allowed(lab: Lab) -> None:
     pool = pool_of(lab.service_url, operation_timeout_s=3.0)
     client = TransactionClient(pool)
     client.end([client.begin(TTL_MS, coordinator=1)], ABORT)  # what is slow at first
-    txns = [client.begin(TTL_MS, coordinator=1) for _ in range(LIMIT)]
+    txns = [client.begin(TTL_MS, coordinator=1) for _ in range(OPEN_LIMIT)]
     with pytest.raises(TransportError, match="maxActiveTransactionsPerCoordinator"):
         client.begin(TTL_MS, coordinator=1)
     assert set(client.end(txns[:1], COMMIT).values()) == {None}

@@ -4,31 +4,27 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 from pulsar_spark.testing.admin import Admin
-from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from tests.support import official, reading
 from tests.support.entries import batch, chunks, member, message
 from tests.support.raw_publisher import RawPublisher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+    from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 
 TOPIC = "persistent://public/default/numbered"
 
 
 @pytest.fixture(scope="module")
-def numbering() -> Iterator[str]:
+def numbering(configured: EmbeddedBroker) -> str:
     """Service URL of such a broker."""
-    with EmbeddedBroker(entry_metadata=True, progress=None) as broker:
-        Admin(broker.admin_url).set_retention("public/default", minutes=-1, size_mb=-1)
-        yield broker.service_url
+    admin = Admin(configured.admin_url)
+    admin.set_retention("public/default", minutes=-1, size_mb=-1)
+    return configured.service_url
 
 
 def test_index_and_broker_time(numbering: str) -> None:
@@ -49,7 +45,8 @@ def test_index_and_broker_time(numbering: str) -> None:
         publisher.send(*message(b"7"), checksum=False)
     after_ms = time.time_ns() // 1_000_000
 
-    rows = columns(numbering, {})
+    shown = {"topic": TOPIC, "metadataColumns": "all"}
+    rows = reading.read_columns(numbering, shown)
     assert [row["__index"] for row in rows] == [0, 1, 2, 3, 4, 6, 7]
     assert all(row["value"].decode()[0] == str(row["__index"]) for row in rows)
     for row in rows:
@@ -59,17 +56,6 @@ def test_index_and_broker_time(numbering: str) -> None:
     assert reading.read(numbering, {"topic": TOPIC}) == official.read_back(
         numbering, TOPIC
     )
-    assert len(columns(numbering, {"startingTime": str(before_ms)})) == len(rows)
-    assert columns(numbering, {"endingTime": str(old_ms)}) == []
-
-
-def columns(service_url: str, options: dict[str, str]) -> list[dict[str, Any]]:
-    """The rows of ``TOPIC`` with all columns."""
-    reader = reading.reader_of(
-        service_url, {"topic": TOPIC, "metadataColumns": "all", **options}
-    )
-    return [
-        row
-        for part in reader.partitions()
-        for row in pa.Table.from_batches(list(reader.read(part))).to_pylist()
-    ]
+    late = reading.read_columns(numbering, {**shown, "startingTime": str(before_ms)})
+    assert len(late) == len(rows)
+    assert reading.read_columns(numbering, {**shown, "endingTime": str(old_ms)}) == []

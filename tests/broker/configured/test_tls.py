@@ -14,7 +14,6 @@ import threading
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -25,11 +24,10 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import TlsError
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.testing.admin import Admin
-from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.wire import commands
 from spark_topics.client.reached import forget_reached
 from tests.support import docs
-from tests.support.certificates import Authority, Pair, tls_settings
+from tests.support.certificates import Authority, Pair
 from tests.support.link_proxy import LinkProxy, _Connection, _Pipe
 from tests.support.official import PATIENCE_S, QUIET, produce, read_back
 from tests.support.reading import read
@@ -37,9 +35,11 @@ from tests.support.streaming import Query, publish_numbers
 from tests.support.waiting import await_true
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 
 C = "pulsar.client."
 PARTS = 2
@@ -55,24 +55,14 @@ QUICK = {
 class Site:
     """A broker, and the files that it and its clients have."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.authority = Authority(folder)
-        self.server = self.authority.issue("server")
+    def __init__(self, broker: EmbeddedBroker, authority: Authority) -> None:
+        self.broker = broker
+        self.folder = folder = authority.folder
+        self.authority = authority
         self.client = self.authority.issue("orders", hosts=())
         # What clients trust: a file of its own, as on another node.
         self.trusted = folder / "trusted.pem"
         self.trusted.write_bytes(self.authority.certificate.read_bytes())
-        self.broker = EmbeddedBroker(
-            settings={
-                **tls_settings(self.authority, self.server),
-                "authenticationEnabled": "true",
-                "authenticationProviders": (
-                    "org.apache.pulsar.broker.authentication.AuthenticationProviderTls"
-                ),
-                "anonymousUserRole": "nobody",
-            }
-        )
 
     def options(self, topic: str = "", url: str = "", **more: str) -> dict[str, str]:
         """Options of a read or a write by TLS."""
@@ -91,11 +81,9 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(configured: EmbeddedBroker, authority: Authority) -> Site:
     """A broker with TLS."""
-    made = Site(tmp_path_factory.mktemp("tls"))
-    with made.broker:
-        yield made
+    return Site(configured, authority)
 
 
 @pytest.fixture
@@ -318,6 +306,8 @@ def test_a_stream_goes_on_with_renewed_certificates(
     finally:
         running.stop()
     assert numbers(site, sink) == everything(800)
+    # Tests of transactions share the broker.
+    await_true(lambda: not admin.open_transactions(), "the end of all transactions")
 
 
 def _issuer(site: Site) -> str:
