@@ -222,9 +222,17 @@ def _natural(columns: pa.Schema) -> SchemaInfo | None:
 
 
 def _fields(columns: pa.Schema) -> pa.Schema:
-    if is_record(list(columns)):
-        return pa.schema(list(columns[0].type))
-    return columns
+    """Return the fields of a new record.
+
+    A STRUCT within one of the same name would be taken for the field of that name.
+    """
+    if not is_record(list(columns)):
+        return columns
+    (column,) = columns
+    is_twice = any(
+        field.name == column.name and is_record([field]) for field in column.type
+    )
+    return columns if is_twice else pa.schema(list(column.type))
 
 
 def _key_value(columns: pa.Schema, encoding: str) -> SchemaInfo:
