@@ -38,9 +38,9 @@ COLUMNS = (
         Write(
             1,
             (ColumnType.BINARY, ColumnType.STRING),
-            "the payload; by a schema also of another type, or among others. NULL is a"
-            " null value (a tombstone for its key, which compaction removes), an empty"
-            " one is empty",
+            "the payload; by a schema also of another type, or a field among others."
+            " NULL in `value` alone is a null value (a tombstone for its key, which"
+            " compaction removes), an empty one is empty",
         ),
     ),
     Column(

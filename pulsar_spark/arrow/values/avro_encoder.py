@@ -10,6 +10,7 @@ import pyarrow as pa
 from pulsar_spark.arrow.values import EncodedValues
 from pulsar_spark.arrow.values.avro_parts import plan, record_plan
 from pulsar_spark.arrow.values.sql_types import sql_type_of_field
+from pulsar_spark.columns import VALUE
 from pulsar_spark.loops import avro_write as kernel
 from pulsar_spark.loops.avro_write import AvroWriter, Part
 from pulsar_spark.schemas.avro import AvroType, Kind
@@ -23,8 +24,8 @@ class AvroEncoder:
     """Makes values of columns.
 
     The columns are the fields of a record, and so are those of a single column that is
-    the whole record; of it a NULL is a null value, as it is of the only column of a
-    schema that is no record.
+    the whole record. NULL in a single column is a null value, unless the column has the
+    name of a field other than ``value``.
 
     Args:
         root: The schema.
@@ -39,7 +40,8 @@ class AvroEncoder:
         self, root: AvroType, schema: pa.Schema, *, is_part: bool = False
     ) -> None:
         self.columns = tuple(schema.names)
-        self._is_single, self._bind = _bind(root, list(schema), is_part=is_part)
+        self._is_single = is_nullable(root, schema, is_part=is_part)
+        self._bind = _bind(root, list(schema), is_part=is_part)
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
         """Return the value of each row.
@@ -61,15 +63,32 @@ class AvroEncoder:
 
 def _bind(
     root: AvroType, fields: list[pa.Field], *, is_part: bool
-) -> tuple[bool, Callable[[Sequence[pa.Array]], Part]]:
-    """Return whether a single column is written, and the maker of the part."""
+) -> Callable[[Sequence[pa.Array]], Part]:
     if not is_whole(root, fields, is_part=is_part):
         parts_of = record_plan(root, fields)
-        return False, lambda columns: Part(
+        return lambda columns: Part(
             kernel.RECORD, root.name, children=parts_of(columns)
         )
     bind = plan(root, fields[0].type, fields[0].name)
-    return True, lambda columns: bind(columns[0])
+    return lambda columns: bind(columns[0])
+
+
+def is_nullable(root: AvroType, columns: pa.Schema, *, is_part: bool) -> bool:
+    """Return whether NULL in a single column is a null value.
+
+    That is so for the whole value, and for what stands for the value by the column's
+    name: ``value``, or the part of a KEY_VALUE. Another column may be a field alone.
+
+    Args:
+        root: The schema.
+        columns: Those of the value.
+        is_part: Whether the column is a part of a KEY_VALUE, whatever its name.
+
+    Raises:
+        UnfitColumnsError: The schema is no record, and there are several columns.
+    """
+    is_value = is_part or columns.names == [VALUE]
+    return is_value or is_whole(root, list(columns), is_part=is_part)
 
 
 def is_record(fields: Sequence[pa.Field]) -> bool:

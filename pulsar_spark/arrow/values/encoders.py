@@ -167,7 +167,8 @@ def extended_schema(
         The schema, not registered; None where nothing is to be added.
 
     Raises:
-        InvalidSchemaError: The schema cannot be read, or cannot have such a field.
+        InvalidSchemaError: The schema cannot be read, or cannot have such a field, as
+            the keys of messages cannot.
     """
     if registered.type in _RECORDS:
         text = extended_text(registered.data, columns, is_part=is_part)
@@ -179,6 +180,13 @@ def extended_schema(
         extended_schema(part, pa.schema([columns.field(name)]), is_part=True)
         for name, part in ((KEY, pair.key), (VALUE, pair.value))
     )
+    if key is not None and pair.is_separated:
+        raise UnfitColumnsError(
+            "`key` has fields that the schema has not, and with these the same keys"
+            " would be other bytes: messages from before would not be compacted with"
+            " new ones, nor be in the same partition. Leave the fields out, or write to"
+            " another topic"
+        )
     if key is None and value is None:
         return None
     return with_parts(
@@ -214,9 +222,17 @@ def _natural(columns: pa.Schema) -> SchemaInfo | None:
 
 
 def _fields(columns: pa.Schema) -> pa.Schema:
-    if is_record(list(columns)):
-        return pa.schema(list(columns[0].type))
-    return columns
+    """Return the fields of a new record.
+
+    A STRUCT within one of the same name would be taken for the field of that name.
+    """
+    if not is_record(list(columns)):
+        return columns
+    (column,) = columns
+    is_twice = any(
+        field.name == column.name and is_record([field]) for field in column.type
+    )
+    return columns if is_twice else pa.schema(list(column.type))
 
 
 def _key_value(columns: pa.Schema, encoding: str) -> SchemaInfo:

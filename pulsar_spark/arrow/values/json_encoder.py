@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.values import EncodedValues
-from pulsar_spark.arrow.values.avro_encoder import is_whole
+from pulsar_spark.arrow.values.avro_encoder import is_nullable, is_whole
 from pulsar_spark.arrow.values.avro_parts import (
     check_text,
     in_unit,
@@ -31,6 +31,11 @@ from pulsar_spark.arrow.values.avro_parts import (
 from pulsar_spark.arrow.values.avro_text import is_bytes, is_text
 from pulsar_spark.arrow.values.json_form import JsonForm
 from pulsar_spark.arrow.values.json_tokens import exact, family, far_moment
+from pulsar_spark.arrow.values.json_unions import (
+    earlier_branch,
+    has_floats,
+    without_null,
+)
 from pulsar_spark.loops.avro_write import UNFIT, UnfitValueError
 from pulsar_spark.schemas.avro import (
     NO_DEFAULT,
@@ -39,12 +44,14 @@ from pulsar_spark.schemas.avro import (
     Logical,
     nullable,
 )
-from pulsar_spark.schemas.info import InvalidSchemaError
+from pulsar_spark.schemas.info import InvalidSchemaError, UnfitColumnsError
 from pulsar_spark.schemas.resolution import encode_default
 from spark_topics.text import is_unicode
 
 #: Makes the JSON text of each row; NULL stays NULL.
 _Texts = Callable[[pa.Array], pa.LargeStringArray]
+#: Makes it of the columns of a record.
+_Join = Callable[[Sequence[pa.Array]], pa.LargeStringArray]
 
 _OF_SPARK = JsonForm()
 
@@ -80,15 +87,7 @@ class JsonEncoder:
         is_part: bool = False,
     ) -> None:
         self.columns = tuple(schema.names)
-        fields = list(schema)
-        self._texts: Callable[[Sequence[pa.Array]], pa.LargeStringArray]
-        if is_whole(root, fields, is_part=is_part):
-            plan(root, fields[0].type, fields[0].name)  # for what does not fit
-            texts = _plan(root, fields[0].type, fields[0].name, form)
-            self._texts = lambda columns: texts(columns[0])
-        else:
-            record_plan(root, fields)
-            self._texts = _record(root, fields, "", form)
+        self._texts = _root(root, schema, form, is_part=is_part)
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedValues:
         """Return the value of each row.
@@ -99,9 +98,26 @@ class JsonEncoder:
         return EncodedValues(self._texts(columns).cast(pa.large_binary()))
 
 
+def _root(root: AvroType, schema: pa.Schema, form: JsonForm, *, is_part: bool) -> _Join:
+    fields = list(schema)
+    if is_whole(root, fields, is_part=is_part):
+        plan(root, fields[0].type, fields[0].name)  # for what does not fit
+        texts = _plan(root, fields[0].type, fields[0].name, form)
+        return lambda columns: texts(columns[0])
+    record_plan(root, fields)
+    if is_nullable(root, schema, is_part=is_part):
+        in_record = _struct(root, pa.struct(fields), "", form)
+        return lambda columns: in_record(
+            pa.StructArray.from_arrays(
+                columns[:1], fields=fields, mask=columns[0].is_null()
+            )
+        )
+    return _record(root, fields, "", form)
+
+
 def _record(
     type_: AvroType, fields: Sequence[pa.Field], where: str, form: JsonForm
-) -> Callable[[Sequence[pa.Array]], pa.LargeStringArray]:
+) -> _Join:
     """Return the function that joins fields; missing columns get the default."""
     types = {field.name: field.type for field in type_.fields}
     members: list[tuple[pa.Scalar, _Texts, bool, str]] = []
@@ -174,7 +190,7 @@ def _default_of_leaf(type_: AvroType, default: Any, where: str, form: JsonForm) 
         number = pa.array([int(default)], pa.int64())
         return _text_of(_numbers(type_, number.type, where, form), number)
     if type_.kind in (Kind.FLOAT, Kind.DOUBLE):
-        return _text_of(_floats(form), pa.array([float(default)]))
+        return _text_of(_floats(type_, form), pa.array([float(default)]))
     return json.dumps(default)
 
 
@@ -204,10 +220,9 @@ def _or_null(texts: pa.LargeStringArray) -> pa.LargeStringArray:
 
 def _plan(type_: AvroType, column: pa.DataType, where: str, form: JsonForm) -> _Texts:
     """Return the function that makes texts of a column; the type was checked before."""
-    type_, _ = nullable(type_)
+    type_ = without_null(type_)
     if type_.kind is Kind.UNION:
-        number, _ = plan_branch(type_, column, where)
-        type_ = type_.branches[number]
+        return _branch(type_, column, where, form)
     if _KINDS.is_struct(column):
         return _struct(type_, column, where, form)
     if _KINDS.is_map(column) or _KINDS.is_list(column) or _KINDS.is_large_list(column):
@@ -216,11 +231,41 @@ def _plan(type_: AvroType, column: pa.DataType, where: str, form: JsonForm) -> _
         return _texts(type_, where)
     if is_bytes(column):
         return _bytes(type_, where, form)
-    if _KINDS.is_floating(column):
-        return _floats(form)
+    if type_.kind in (Kind.FLOAT, Kind.DOUBLE):
+        return _floats(type_, form)
     if _KINDS.is_boolean(column) or _KINDS.is_decimal(column):
         return lambda array: array.cast(pa.string()).cast(_TEXT)
     return _numbers(type_, column, where, form)
+
+
+def _branch(union: AvroType, column: pa.DataType, where: str, form: JsonForm) -> _Texts:
+    """Plan the branch of a union that a column fits, if a read takes that branch."""
+    number, _ = plan_branch(union, column, where)
+    branch = union.branches[number]
+    texts = _plan(branch, column, where, form)
+    is_of_java = form.times_are_texts
+    earlier = earlier_branch(union, branch, times_are_texts=is_of_java)
+    if earlier is not None:
+        raise UnfitColumnsError(
+            f"`{where}` would be {branch}, and JSON does not say which type of"
+            f" {union} a value has: a read takes it for {earlier}"
+        )
+    if branch.kind in (Kind.FLOAT, Kind.DOUBLE) or not has_floats(union.branches):
+        return texts
+
+    def checked(array: pa.Array) -> pa.LargeStringArray:
+        made = texts(array)
+        fits = pc.invert(pc.is_in(made, _NAMES))
+        _check(
+            fits, where, "is the name of a number, which a read takes for the number"
+        )
+        return made
+
+    return checked
+
+
+#: Of numbers that JSON has not, as texts.
+_NAMES = pa.array(['"NaN"', '"Infinity"', '"-Infinity"'], _TEXT)
 
 
 #: Logical types by their unit; all others count microseconds.
@@ -321,11 +366,12 @@ def _iso_times(numbers: pa.Int64Array, unit: str, where: str) -> pa.LargeStringA
     return pc.binary_join_element_wise(_QUOTE, texts, _QUOTE, _NOTHING)
 
 
-#: Numbers that need another spelling: both clients take ``-0`` for an integer.
-_NEGATIVE_ZERO = (pa.scalar("-0", _TEXT), pa.scalar("-0.0", _TEXT))
+#: Floats that clients, and reads of a union, take for integers without a point.
+_WITHOUT_POINT = r"^-?[0-9]+$"
 
 
-def _floats(form: JsonForm) -> _Texts:
+def _floats(type_: AvroType, form: JsonForm) -> _Texts:
+    own = pa.float32() if type_.kind is Kind.FLOAT else pa.float64()
     quote = '"' if form.quotes_nan else ""
     nan, infinity, minus_infinity = (
         pa.scalar(f"{quote}{name}{quote}", _TEXT)
@@ -333,10 +379,10 @@ def _floats(form: JsonForm) -> _Texts:
     )
 
     def texts(array: pa.Array) -> pa.LargeStringArray:
+        array = array.cast(own)
         texts = array.cast(_TEXT)
-        is_zero = pc.equal(texts, _NEGATIVE_ZERO[0]).fill_null(pa.scalar(False))
-        if is_zero.true_count:
-            texts = pc.if_else(is_zero, _NEGATIVE_ZERO[1], texts)
+        if pc.equal(pc.trunc(array), array).true_count:
+            texts = pc.replace_substring_regex(texts, _WITHOUT_POINT, r"\0.0")
         is_odd = pc.invert(pc.is_finite(array)).fill_null(pa.scalar(False))
         if not is_odd.true_count:
             return texts

@@ -12,7 +12,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,13 @@ from pulsar_spark.arrow.values import json_tokens as tokens
 from pulsar_spark.arrow.values.avro_types import column_type
 from pulsar_spark.arrow.values.json_scalars import Node, scalar
 from pulsar_spark.arrow.values.json_tokens import BadTokenError, Reader
+from pulsar_spark.arrow.values.json_unions import (
+    has_floats,
+    in_order,
+    is_integer,
+    is_whole,
+    without_null,
+)
 from pulsar_spark.loops import avro
 from pulsar_spark.loops import json_values as kernel
 from pulsar_spark.schemas.avro import (
@@ -121,28 +128,13 @@ def plan(
 def _planned(
     writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
 ) -> Node:
-    writer, reader = (_without_null(type_) for type_ in (writer, reader))
+    writer, reader = (without_null(type_) for type_ in (writer, reader))
     if Kind.UNION in (writer.kind, reader.kind):
         return _union(writer, reader, wanted, codec, where)
     make = _NESTED.get(writer.kind)
     if make is not None and writer.kind is reader.kind:
         return make(writer, reader, wanted, codec, where)
     return scalar(writer, reader, wanted, codec, where)
-
-
-_WIDER = {
-    frozenset({Kind.INT, Kind.LONG}): Kind.LONG,
-    frozenset({Kind.FLOAT, Kind.DOUBLE}): Kind.DOUBLE,
-}
-
-
-def _without_null(type_: AvroType) -> AvroType:
-    """Return the type without null; for a union of numbers, the wider type."""
-    type_, _ = nullable(type_)
-    wider = _WIDER.get(frozenset(branch.kind for branch in type_.branches))
-    if wider is None or any(branch.logical for branch in type_.branches):
-        return type_
-    return AvroType(wider)
 
 
 # -- records, arrays, maps, unions -----------------------------------------------------
@@ -381,8 +373,8 @@ def _union(
 ) -> Node:
     """Return how values of a union become a struct of members, or a single type.
 
-    Payloads do not say which it is: the first one that takes the token is, where texts
-    are the last to be asked, as numbers can be texts.
+    Payloads do not say which it is: the first one that takes the token is, in the order
+    of ``json_unions``. Of numbers with a point, the loops leave all to ``read``.
     """
     is_struct = reader.kind is Kind.UNION
     if is_struct and not pa.types.is_struct(wanted):
@@ -429,7 +421,8 @@ def _members(
     """Return the name and the node of the member for each type of the writer."""
     members = []
     reason = f"at `{where}` there is {writer}, which cannot be read as {reader}"
-    for branch in sorted(writer.branches or (writer,), key=_is_asked_last):
+    branches = in_order(writer.branches or (writer,))
+    for branch in branches:
         own = enumerate(reader.branches or (reader,))
         for index, candidate in sorted(
             own, key=lambda it: it[1].kind is not branch.kind
@@ -448,6 +441,8 @@ def _members(
             except InvalidSchemaError as error:
                 reason = str(error)
                 continue
+            if is_integer(branch) and has_floats(branches):
+                node = replace(node, read=_without_point(node.read))
             members.append((name, node))
             break
     if not members:
@@ -455,5 +450,12 @@ def _members(
     return members
 
 
-def _is_asked_last(type_: AvroType) -> bool:
-    return type_.kind in (Kind.STRING, Kind.ENUM, Kind.BYTES, Kind.FIXED)
+def _without_point(read: Reader) -> Reader:
+    """Return what leaves numbers with a point to the floats of a union."""
+
+    def read_whole(token: Any) -> Any:
+        if not is_whole(token):
+            raise tokens.bad(token, "a whole number")
+        return read(token)
+
+    return read_whole

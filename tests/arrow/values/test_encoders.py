@@ -6,17 +6,23 @@ from __future__ import annotations
 import datetime as dt
 import json
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pulsar_spark.arrow.values import ValueSettings, kinds, primitive
 from pulsar_spark.arrow.values.encoders import encoder_for, new_schema
 from pulsar_spark.arrow.values.key_value_encoder import join_schemas
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from pulsar_spark.schemas.key_value import parse_key_value
+from tests.support.random_rows import any_rows, any_type
+
+if TYPE_CHECKING:
+    from random import Random
 
 MOMENT = pa.timestamp("us", "UTC")
 
@@ -249,6 +255,53 @@ def test_key_value_of_records():
         "000000016b000000020202",
         "000000016cffffffff",
     ]
+
+
+@pytest.mark.parametrize("wanted", ["auto", "avro", "json"])
+@settings(max_examples=40, deadline=None)
+@given(chance=st.randoms(use_true_random=False))
+def test_null_of_a_single_column(wanted: str, chance: Random):
+    """It is a null value, also where `value` becomes the field of a record."""
+    type_ = any_type(chance, 2)
+    if wanted == "auto" and pa.types.is_binary(type_):
+        type_ = pa.int8()
+    columns = pa.schema([pa.field("value", type_)])
+    (column,) = any_rows(chance, columns, 5)
+    info = new_schema(columns, wanted, "INLINE")
+    values = encoder_for(info, columns).encode([column]).values
+    assert values.is_valid().to_pylist() == column.is_valid().to_pylist()
+    left = encoder_for(info, columns).encode([column.drop_null()]).values
+    assert values.drop_null().to_pylist() == left.to_pylist()
+
+
+@pytest.mark.parametrize("form", [SchemaType.AVRO, SchemaType.JSON])
+def test_null_of_a_field(form: SchemaType):
+    """`value` alone may be NULL where its field may not; another field stays one."""
+    tree = {"type": "record", "name": "R"}
+    for name, type_, is_null_value in (
+        ("value", "int", True),
+        ("value", ["null", "int"], True),
+        ("id", ["null", "int"], False),
+    ):
+        text = json.dumps(tree | {"fields": [{"name": name, "type": type_}]}).encode()
+        columns = pa.schema([(name, pa.int32())])
+        column = pa.array([1, None, 2], pa.int32())
+        found = encoder_for(SchemaInfo(form, text), columns).encode([column]).values
+        assert (found.null_count == 1) == is_null_value
+
+
+@pytest.mark.parametrize("wanted", ["auto", "avro", "json"])
+def test_a_struct_in_a_struct_of_its_name(wanted: str):
+    """It is written as a field, and read as such."""
+    inner = pa.struct([("a", pa.int32())])
+    columns = pa.schema([("s", pa.struct([("s", inner)]))])
+    info = new_schema(columns, wanted, "INLINE")
+    assert info is not None
+    column = pa.array([{"s": {"a": 1}}, {"s": None}], columns[0].type)
+    values = encoder_for(info, columns).encode([column]).values.cast(pa.binary())
+    assert kinds.columns_of(info) == columns
+    found = kinds.decoder(info, info, columns, ValueSettings()).decode(values, None)
+    assert found.columns[0].to_pylist() == column.to_pylist()
 
 
 def test_key_value_and_other_columns():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +191,10 @@ def pair_of(key: SchemaInfo, value: SchemaInfo, *, no_key: int) -> SchemaInfo:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("no_key", [0, -1])
 def test_parts_of_a_pair(form: SchemaType, no_key: int):
-    """Each record gets fields; sizes and properties stay as they are."""
+    """Each record gets fields; sizes and properties stay as they are.
+
+    But for the keys of messages, which have to stay what they are.
+    """
     tree = record("V", ("value", ["null", "int"]), ("id", "int"), doc="theirs")
     value = SchemaInfo(form, json.dumps(tree).encode())
     text = SchemaInfo(SchemaType.STRING)
@@ -209,7 +213,10 @@ def test_parts_of_a_pair(form: SchemaType, no_key: int):
     assert extended_schema(registered, fitting) is None
     keys = pair_of(value, text, no_key=no_key)
     columns = pa.schema([("key", struct), ("value", pa.string())])
-    info = extended_schema(keys, columns)
+    with pytest.raises(UnfitColumnsError, match="the same keys would be other bytes"):
+        extended_schema(keys, columns)
+    inline = replace(keys, properties=keys.properties | {"kv.encoding.type": "INLINE"})
+    info = extended_schema(inline, columns)
     assert info is not None
     assert json.loads(parse_key_value(info).key.data) == tree | {"fields": fields}
 

@@ -147,7 +147,17 @@ def test_bytes_and_nan_for_python():
     with pytest.raises(UnfitValueError, match="not text in UTF-8"):
         column(pa.array([b"\xff"]), form=PYTHON)
     array = pa.array([float("nan"), float("-inf"), -0.0, 1.0, None])
-    assert column(array, form=PYTHON) == ["NaN", "-Infinity", "-0.0", "1", "null"]
+    assert column(array, form=PYTHON) == ["NaN", "-Infinity", "-0.0", "1.0", "null"]
+
+
+def test_floats_as_clients_have_them():
+    """Whole ones have a point, too; of FLOAT in `double` no digit goes."""
+    array = pa.array([1.0, -20.0, 1e20, 1e-7, 0.0])
+    assert column(array) == ["1.0", "-20.0", "1e+20", "1e-7", "0.0"]
+    text = record(("a", "double"))
+    assert column(pa.array([1, -2], pa.int16()), text) == ["1.0", "-2.0"]
+    (row,) = column(pa.array([0.1], pa.float32()), text)
+    assert float(row) == pa.scalar(0.1, pa.float32()).as_py()
 
 
 def test_half_of_a_character_is_never_written():
@@ -195,7 +205,7 @@ def test_registered_schema():
 
 def test_branches():
     """Of a union it is the most natural one, whatever their order."""
-    text = record(("s", ["null", ENUM, "string"]), ("b", [FIXED, "bytes"]))
+    text = record(("s", ["null", "string", ENUM]), ("b", ["double", "bytes", FIXED]))
     batch = pa.RecordBatch.from_pydict({"s": ["A", "z", None], "b": [b"ab", b"", b"a"]})
     found = [json.loads(row) for row in encoded(batch, text)]
     assert found == [
@@ -307,7 +317,7 @@ INNER = {
         (BYTES, "\u00ff", "-0.01"),
         (["null", BYTES], "\x27\x10", "100.00"),
         ("long", 1.0, "1"),
-        ("double", 1, "1"),
+        ("double", 1, "1.0"),
         ("boolean", True, "true"),
     ],
 )  # fmt: skip

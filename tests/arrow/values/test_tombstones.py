@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.arrow.decode import RecordBatchBuilder
@@ -22,8 +22,11 @@ from pulsar_spark.errors import BadRowError
 from pulsar_spark.schemas.info import SchemaInfo, SchemaType
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.entries import StoredEntry, decode_entry
+from tests.support.random_rows import any_rows, any_type
 
 if TYPE_CHECKING:
+    from random import Random
+
     from pulsar_spark.arrow.values import ValueEncoder
 
 #: Of a record whose fields are never NULL.
@@ -116,6 +119,41 @@ def test_null_values(kind: str, rows: list[tuple[bool | None, bool]]) -> None:
         )
     ]
     assert values.keys == wanted.keys
+
+
+@pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
+@settings(max_examples=60, deadline=None)
+@given(chance=st.randoms(use_true_random=False))
+def test_null_values_of_any_pair(encoding: str, chance: Random) -> None:
+    """Of any types, NULL and `__tombstone` make a null value, and keep keys."""
+    types = (any_type(chance, 2), any_type(chance, 2))
+    columns = pa.schema([pa.field("key", types[0]), pa.field("value", types[1])])
+    batch = any_rows(chance, columns, 6)
+    encoder = encoder_for(new_schema(columns, "key_value", encoding), columns)
+    marks = [chance.choice((True, False, None)) for _ in range(len(batch))]
+    made = TombstoneEncoder(encoder).encode(
+        [*batch.columns, pa.array(marks, pa.bool_())]
+    )
+    usual = encoder.encode(batch.columns)
+    assert made.keys == usual.keys
+    rows = zip(
+        marks, batch["key"], batch["value"], usual.values, made.values, strict=True
+    )
+    for is_tombstone, key, value, as_usual, found in rows:
+        if not is_tombstone:
+            assert found == as_usual
+        if encoding == "SEPARATED":
+            is_null = bool(is_tombstone) or not value.is_valid
+            assert found.is_valid == (not is_null)
+        elif is_tombstone:
+            assert not found.is_valid
+        else:
+            assert as_usual.as_py().startswith(NO_PART) == (not key.is_valid)
+            assert value.is_valid or as_usual.as_py().endswith(NO_PART)
+
+
+#: The size of a part that is NULL.
+NO_PART = b"\xff" * 4
 
 
 def test_rows_in_errors() -> None:
