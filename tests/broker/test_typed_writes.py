@@ -384,7 +384,10 @@ def test_bytes_and_typed_topics(
 def test_enforcement(
     spark: SparkSession, service_url: str, admin: Admin, namespace: str
 ) -> None:
-    """Where a schema is demanded, bytes are refused, and our own probes are not."""
+    """Where a schema is demanded, bytes are refused, and our own probes are not.
+
+    Whether the option or the rows name the topic.
+    """
     topic = f"persistent://{namespace}/typed"
     save(orders(spark), service_url, topic)
     admin.set_deduplication(namespace, True)
@@ -393,8 +396,10 @@ def test_enforcement(
     text = save_error(frame, service_url, topic, schemaType="bytes")
     assert "[PULSAR_SCHEMA]" in text
     assert "SchemaValidationEnforced" in text
-    for guarantee in ("idempotent", "exactly-once"):
+    naming = orders(spark).selectExpr("*", f"'{topic}' AS __topic")
+    for guarantee in ("at-least-once", "idempotent", "exactly-once"):
         save(orders(spark), service_url, topic, deliveryGuarantee=guarantee)
+        save(naming, service_url, None, deliveryGuarantee=guarantee)
     assert versions(service_url, topic) == {0}
 
 
