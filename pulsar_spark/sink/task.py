@@ -472,6 +472,7 @@ class TaskWriter:
             self._schemas.choose(unknown)
         for topic in new:
             self._topics[topic] = _Topic(
+                topic,
                 self._known[topic],
                 self._options,
                 self._task,
@@ -615,6 +616,7 @@ class _Topic:
 
     def __init__(
         self,
+        topic: TopicName,
         names: Sequence[str],
         options: WriteOptions,
         task: Task,
@@ -638,6 +640,7 @@ class _Topic:
             options.message_routing_mode,
             first=task.number,
             run_length=_run_length(options),
+            number=topic.partition_index,
         )
 
     def follow(self, layout: Layout, targets: Mapping[str, Target]) -> None:

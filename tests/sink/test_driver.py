@@ -333,6 +333,30 @@ def test_a_first_row_that_names_no_topic(
         copied(write).run(Task(0), iter([rows]))
 
 
+@pytest.mark.parametrize("guarantee", ["at-least-once", "idempotent", "exactly-once"])
+def test_a_partition_that_two_columns_name(
+    scripted: ScriptedBroker, guarantee: str
+) -> None:
+    """As a read gives them, both name the same; a contradiction is refused."""
+    scripted.deduplicates = True
+    scripted.partitions[TOPIC] = 4
+    third = f"{TOPIC}-partition-3"
+    scripted.add_topic(third)
+    given = options(scripted, streaming=False, deliveryGuarantee=guarantee)
+    columns = {"value": [b"a", b"b"], "__topic": [third] * 2}
+    numbers = pa.array([3, None], pa.int32())
+    rows = pa.record_batch({**columns, "__partition": numbers})
+    write = BatchWrite(replace(given, topic=None), rows.schema)
+    write.prepare()
+    write.commit([copied(write).run(Task(0), iter([rows]))])
+    assert len(visible(scripted, third)) >= 1
+    for other in (0, 2, 4):
+        rows = pa.record_batch({**columns, "__partition": pa.array([3, other])})
+        said = f"__partition is {other}, but the topic is partition 3 itself"
+        with pytest.raises(BadRowError, match=said):
+            copied(write).run(Task(1), iter([rows]))
+
+
 # -- micro-batches ---------------------------------------------------------------------
 
 
