@@ -19,6 +19,7 @@ from pulsar_spark.options.parse import (
     parse_common_options,
     parse_read_options,
     parse_write_options,
+    problems_of_writes,
 )
 from pulsar_spark.options.read import (
     FilterPushdown,
@@ -49,4 +50,5 @@ __all__ = [
     "parse_common_options",
     "parse_read_options",
     "parse_write_options",
+    "problems_of_writes",
 ]
