@@ -127,23 +127,33 @@ def test_examples_on_a_topic_with_a_schema(
     topic: str,
     tmp_path: Path,
 ) -> None:
-    """A read, a stream and a copy have the columns of the schema."""
-    orders = spark.range(7).selectExpr(
-        "id", "CONCAT('item-', id) AS item", "'k' AS __key"
+    """A read, a stream and a copy have the columns of the schema.
+
+    A field may be called ``value``, and have bytes. The copy has tombstones, too.
+    """
+    orders = spark.range(8).selectExpr(
+        "id",
+        "CONCAT('item-', id) AS item",
+        "CAST(id AS BINARY) AS value",
+        "'k' AS __key",
+        "id = 7 AS __tombstone",
     )
     to = {"service.url": service_url, "topic": topic, "schemaType": "avro"}
     orders.write.format("pulsar").mode("append").options(**to).save()
     printed = run("read_topic.py", topic)
     assert "|-- item: string" in printed
-    assert f"7 rows in {topic}" in printed
-    assert "7 rows in" in run("stream_topic.py", topic, str(tmp_path / "files"))
+    assert f"8 rows in {topic}" in printed
+    assert "8 rows in" in run("stream_topic.py", topic, str(tmp_path / "files"))
     assert "item" in spark.read.parquet(f"{tmp_path}/files/rows").columns
     admin.create_partitioned(f"{topic}-copy", 2)
     arguments = (topic, f"{topic}-copy", str(tmp_path / "copy"))
-    assert "7 new rows copied" in run("copy_topic_exactly_once.py", *arguments)
+    assert "8 new rows copied" in run("copy_topic_exactly_once.py", *arguments)
     copied = spark.read.format("pulsar").option("service.url", service_url)
-    rows = copied.option("topic", f"{topic}-copy").load().select("id", "item").collect()
-    assert sorted(map(tuple, rows)) == [(n, f"item-{n}") for n in range(7)]
+    copied = copied.option("metadataColumns", "__tombstone")
+    rows = copied.option("topic", f"{topic}-copy").load()
+    ids = [row.id for row in rows.filter("NOT __tombstone").collect()]
+    assert sorted(ids) == [*range(7)]
+    assert rows.filter("__tombstone").count() == 1
 
 
 def test_streaming_lag(
@@ -283,12 +293,18 @@ def test_dead_letters(
     to = {"service.url": service_url, "topic": topic, "schemaType": "json"}
     good.coalesce(1).write.format("pulsar").mode("append").options(**to).save()
     official.produce(service_url, topic, [b"not JSON"], batch=1)
+    keyed = spark.createDataFrame(
+        [(b"nor this", b"\xff\xfe")], "value BINARY, __key BINARY"
+    )
+    as_bytes = {**to, "schemaType": "bytes"}
+    keyed.write.format("pulsar").mode("append").options(**as_bytes).save()
     good.coalesce(1).write.format("pulsar").mode("append").options(**to).save()
     arguments = (topic, f"{topic}-dead", str(tmp_path / "copy"))
     assert f"10 rows of {topic} fit" in run("dead_letters.py", *arguments)
     assert f"10 rows of {topic} fit" in run("dead_letters.py", *arguments)
-    (dead,) = official.read_back(service_url, f"{topic}-dead")
+    dead, keyed_dead = official.read_back(service_url, f"{topic}-dead")
     assert dead.value == b"not JSON"
+    assert (keyed_dead.value, keyed_dead.key) == (b"nor this", b"//4=")
     assert dead.properties["topic"] == topic
     assert re.fullmatch(r"\d+:1(:0)?", dead.properties["position"])
 
@@ -323,12 +339,17 @@ def test_monitoring() -> None:
 
 
 def orders(
-    spark: SparkSession, to: dict[str, str], rows: list[tuple[str, int]]
+    spark: SparkSession, to: dict[str, str], rows: list[tuple[str | None, int | None]]
 ) -> None:
-    """Writes rows with keys, typed where the options say so."""
+    """Writes rows with keys, typed where the options say so.
+
+    A row without a number is a tombstone.
+    """
     columns = "customer STRING, cents INT" if "schemaType" in to else "value STRING"
     values = [(key, key, n) if "schemaType" in to else (key, f"{n}") for key, n in rows]
     frame = spark.createDataFrame(values, f"__key STRING, {columns}").coalesce(1)
+    last = columns.split()[-2]
+    frame = frame.selectExpr("*", f"{last} IS NULL OR {last} = 'None' AS __tombstone")
     frame.write.format("pulsar").mode("append").options(**to).save()
 
 
@@ -346,13 +367,13 @@ def test_drop_duplicates(
     typed: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    """Within a run, and across a restart."""
+    """Within a run, and across a restart; messages without a key are all different."""
     to = {"service.url": service_url, "topic": topic, **typed}
     arguments = ("drop_duplicates.py", topic, str(tmp_path))
-    orders(spark, to, [("a", 1), ("b", 1), ("a", 2)])
-    assert f"2 different keys of {topic}" in run(*arguments)
-    orders(spark, to, [("b", 2), ("c", 1)])
-    assert f"3 different keys of {topic}" in run(*arguments)
+    orders(spark, to, [("a", 1), ("b", 1), ("a", 2), (None, 1), (None, 1)])
+    assert f"4 different rows of {topic}" in run(*arguments)
+    orders(spark, to, [("b", 2), ("c", 1), (None, 1)])
+    assert f"6 different rows of {topic}" in run(*arguments)
 
 
 def test_join_topics(
@@ -409,8 +430,11 @@ def test_refused_rows(
     columns: str,
     tmp_path: Path,
 ) -> None:
-    """A row beyond what a broker takes is in the folder, and all others are stored."""
-    texts = ["a", "b" * 6_000_000, "c"]
+    """A row beyond what a broker takes is in the folder, and all others are stored.
+
+    Null values, too.
+    """
+    texts = ["a", "b" * 6_000_000, "c", None]
     is_bytes = columns == "value STRING"
     values = [(text,) if is_bytes else (n, text) for n, text in enumerate(texts)]
     rows = spark.createDataFrame(values, columns).coalesce(1)
@@ -418,10 +442,11 @@ def test_refused_rows(
     arguments = (f"{tmp_path}/rows", topic, f"{tmp_path}/refused")
     assert f"1 rows are too large for {topic}" in run("refused_rows.py", *arguments)
     stored = [copy.value for copy in official.read_back(service_url, topic)]
-    fields = (
-        [b"a", b"c"] if is_bytes else [{"id": 0, "text": "a"}, {"id": 2, "text": "c"}]
-    )
-    assert (stored if is_bytes else [*map(json.loads, stored)]) == fields
+    if is_bytes:
+        assert stored == [b"a", b"c", None]
+    else:
+        texts_of = {row["id"]: row.get("text") for row in map(json.loads, stored)}
+        assert texts_of == {0: "a", 2: "c", 3: None}
 
 
 def test_replay_hour(
@@ -435,7 +460,7 @@ def test_replay_hour(
     """The rows of an hour are there once, however often that is run."""
     source, target = (f"persistent://{namespace}/{name}" for name in ("from", "to"))
     to = {"service.url": service_url, "topic": source, **typed}
-    orders(spark, to, [("a", 1), ("b", 2)])
+    orders(spark, to, [("a", 1), ("b", 2), ("a", None)])
     admin.create_topic(target)
     admin.set_deduplication(namespace, enabled=True)
     await_true(lambda: admin.stats(target).get("deduplicationStatus") == "Enabled")
@@ -443,11 +468,12 @@ def test_replay_hour(
     for _ in range(2):
         begin = (now - timedelta(minutes=30)).isoformat(timespec="seconds")
         printed = run("replay_hour.py", source, target, begin)
-        assert f"2 messages of {source}" in printed
+        assert f"3 messages of {source}" in printed
     begin = (now - timedelta(hours=3)).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert f"0 messages of {source}" in run("replay_hour.py", source, target, begin)
     copies = official.read_back(service_url, target)
-    assert [copy.key for copy in copies] == [b"a", b"b"]
+    assert [copy.key for copy in copies] == [b"a", b"b", b"a"]
+    assert [copy.value is None for copy in copies] == [False, False, True]
 
 
 def test_write_topic(
