@@ -13,6 +13,8 @@ import sys
 
 import pulsar_spark
 
+METADATA = ["__key", "__eventTime", "__messageProperties", "__tombstone"]
+
 
 def main(source: str, target: str, checkpoint: str, service_url: str) -> None:
     """Copy the stored rows in micro-batches, and end. Both topics must exist."""
@@ -23,10 +25,11 @@ def main(source: str, target: str, checkpoint: str, service_url: str) -> None:
         .option("topic", source)
         .option("startingOffsets", "earliest")
         .option("maxRowsPerTrigger", "10000")
+        .option("metadataColumns", ",".join(METADATA))
         .load()
     )
     # Of a topic with a schema the copy has that schema, too.
-    is_typed = dict(rows.dtypes).get("value") != "binary"
+    is_typed = rows.drop(*METADATA).dtypes != [("value", "binary")]
     schema = {"schemaTopic": source} if is_typed else {}
     query = (
         rows.withColumn("__key", rows["__key"].cast("string"))  # our keys are text

@@ -4,7 +4,8 @@
 python examples/drop_duplicates.py my-topic folder [pulsar://host:6650]
 
 A producer that sends again after a crash leaves such messages. Spark remembers the keys
-of the last ten minutes in its state, by publish time, also across restarts.
+of the last ten minutes in its state, by publish time, also across restarts. Messages
+without a key all stay.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ def main(topic: str, folder: str, service_url: str) -> None:
         .option("startingOffsets", "earliest")
         .load()
     )
+    keyless = "CASE WHEN __key IS NULL THEN __messageId END"
     query = (
-        messages.withColumn("key", messages["__key"].cast("string"))
+        messages.selectExpr(
+            "*", "CAST(__key AS STRING) AS key", f"{keyless} AS keyless"
+        )
         .withWatermark("__publishTime", "10 minutes")
-        .dropDuplicatesWithinWatermark(["key"])
+        .dropDuplicatesWithinWatermark(["key", "keyless"])
+        .drop("keyless")
         .writeStream.format("parquet")
         .option("path", f"{folder}/rows")
         .option("checkpointLocation", f"{folder}/checkpoint")
@@ -36,7 +41,7 @@ def main(topic: str, folder: str, service_url: str) -> None:
         .start()
     )
     query.awaitTermination()
-    print(f"{spark.read.parquet(f'{folder}/rows').count()} different keys of {topic}")
+    print(f"{spark.read.parquet(f'{folder}/rows').count()} different rows of {topic}")
 
 
 if __name__ == "__main__":

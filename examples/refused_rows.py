@@ -26,7 +26,9 @@ def main(folder: str, topic: str, refused: str, service_url: str) -> None:
     fields = [name for name in rows.columns if not name.startswith("__")]
     is_bytes = fields == ["value"]
     value = "value" if is_bytes else functions.to_json(functions.struct(*fields))
-    fits = functions.octet_length(value) <= MOST_BYTES
+    # NULL has no length: such a row is a tombstone, and fits.
+    size = functions.coalesce(functions.octet_length(value), functions.lit(0))
+    fits = size <= MOST_BYTES
     schema = {} if is_bytes else {"schemaType": "json"}
     (
         rows.filter(fits)

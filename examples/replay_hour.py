@@ -15,6 +15,8 @@ from datetime import datetime, timedelta
 
 import pulsar_spark
 
+METADATA = ["__key", "__eventTime", "__messageProperties", "__tombstone"]
+
 
 def main(source: str, target: str, begin: str, service_url: str) -> None:
     """Copy payloads, keys and event times."""
@@ -27,10 +29,11 @@ def main(source: str, target: str, begin: str, service_url: str) -> None:
         .option("topic", source)
         .option("startingTime", first.isoformat())
         .option("endingTime", last.isoformat())
+        .option("metadataColumns", ",".join(METADATA))
         .load()
     )
     # Of a topic with a schema the copy has that schema, too.
-    is_typed = dict(messages.dtypes).get("value") != "binary"
+    is_typed = messages.drop(*METADATA).dtypes != [("value", "binary")]
     schema = {"schemaTopic": source} if is_typed else {}
     writer = messages.withColumn("__key", messages["__key"].cast("string")).write
     writer.format("pulsar").mode("append").options(**schema).options(

@@ -200,7 +200,7 @@ METADATA_COLUMNS_DEFAULT = tuple(
     name for name in METADATA_COLUMNS_ALL if READ[name].default
 )
 
-_SPELT = {column.name.lower(): column.name for column in COLUMNS}
+_SPELT = {column.name.casefold(): column.name for column in COLUMNS}
 
 
 def spelling(name: str) -> str:
@@ -208,7 +208,7 @@ def spelling(name: str) -> str:
 
     Spark does not tell cases of letters apart unless it is told to.
     """
-    spelt = _SPELT.get(name.lower(), "")
+    spelt = _SPELT.get(name.casefold(), "")
     return spelt if spelt != name else ""
 
 

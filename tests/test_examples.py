@@ -129,22 +129,33 @@ def test_examples_on_a_topic_with_a_schema(
     topic: str,
     tmp_path: Path,
 ) -> None:
-    """A read, a stream and a copy have the columns of the schema."""
-    items = [f"item-{n}" for n in range(7)]
-    columns = {"id": list(range(7)), "item": items, "__key": ["k"] * 7}
+    """A read, a stream and a copy have the columns of the schema.
+
+    A field may be called ``value``, and have bytes. The copy has tombstones, too.
+    """
+    items = [f"item-{n}" for n in range(8)]
+    columns = {
+        "id": list(range(8)),
+        "item": items,
+        "value": [item.encode() for item in items],
+        "__key": ["k"] * 8,
+        "__tombstone": [n == 7 for n in range(8)],
+    }
     to = {"service.url": service_url, "topic": topic, "schemaType": "avro"}
     write_frame(to, pa.record_batch(columns))
     printed = run("read_topic.py", topic)
     assert "|-- item: string" in printed
-    assert f"7 rows in {topic}" in printed
-    assert "7 rows in" in run("stream_topic.py", topic, str(tmp_path / "files"))
+    assert f"8 rows in {topic}" in printed
+    assert "8 rows in" in run("stream_topic.py", topic, str(tmp_path / "files"))
     assert "item" in parquet.read_table(tmp_path / "files" / "rows").column_names
     admin.create_partitioned(f"{topic}-copy", 2)
     arguments = (topic, f"{topic}-copy", str(tmp_path / "copy"))
-    assert "7 new rows copied" in run("copy_topic_exactly_once.py", *arguments)
-    copied = reading.read_frame(service_url, {"topic": f"{topic}-copy"})
-    rows = zip(copied["id"].to_pylist(), copied["item"].to_pylist(), strict=True)
-    assert sorted(rows) == [*enumerate(items)]
+    assert "8 new rows copied" in run("copy_topic_exactly_once.py", *arguments)
+    shown = {"topic": f"{topic}-copy", "metadataColumns": "__tombstone"}
+    copied = reading.read_columns(service_url, shown)
+    rows = [(row["id"], row["item"]) for row in copied if not row["__tombstone"]]
+    assert sorted(rows) == [*enumerate(items[:7])]
+    assert len(copied) == 8
 
 
 def test_streaming_lag(
@@ -280,12 +291,16 @@ def test_dead_letters(
     to = {"service.url": service_url, "topic": topic, "schemaType": "json"}
     write_frame(to, good)
     official.produce(service_url, topic, [b"not JSON"], batch=1)
+    as_bytes = {**to, "schemaType": "bytes"}
+    bad = {"value": [b"nor this"], "__key": [b"\xff\xfe"]}
+    write_frame(as_bytes, pa.record_batch(bad))
     write_frame(to, good)
     arguments = (topic, f"{topic}-dead", str(tmp_path / "copy"))
     assert f"10 rows of {topic} fit" in run("dead_letters.py", *arguments)
     assert f"10 rows of {topic} fit" in run("dead_letters.py", *arguments)
-    (dead,) = official.read_back(service_url, f"{topic}-dead")
+    dead, keyed_dead = official.read_back(service_url, f"{topic}-dead")
     assert dead.value == b"not JSON"
+    assert (keyed_dead.value, keyed_dead.key) == (b"nor this", b"//4=")
     assert dead.properties["topic"] == topic
     assert re.fullmatch(r"\d+:1(:0)?", dead.properties["position"])
 
@@ -319,14 +334,18 @@ def test_monitoring() -> None:
     assert names <= lag.metrics().keys()
 
 
-def orders(to: dict[str, str], rows: list[tuple[str, int]]) -> None:
-    """Writes rows with keys, typed where the options say so."""
+def orders(to: dict[str, str], rows: list[tuple[str | None, int | None]]) -> None:
+    """Writes rows with keys, typed where the options say so.
+
+    A row without a number is a tombstone.
+    """
     keys, cents = ([*column] for column in zip(*rows, strict=True))
-    columns: dict[str, Any] = {"__key": keys}
+    columns: dict[str, Any] = {"__key": pa.array(keys, pa.string())}
     if "schemaType" in to:
-        columns |= {"customer": keys, "cents": pa.array(cents, pa.int32())}
+        columns |= {"customer": columns["__key"], "cents": pa.array(cents, pa.int32())}
     else:
         columns["value"] = [str(number) for number in cents]
+    columns["__tombstone"] = [number is None for number in cents]
     write_frame(to, pa.record_batch(columns))
 
 
@@ -343,13 +362,13 @@ def test_drop_duplicates(
     typed: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    """Within a run, and across a restart."""
+    """Within a run, and across a restart; messages without a key are all different."""
     to = {"service.url": service_url, "topic": topic, **typed}
     arguments = ("drop_duplicates.py", topic, str(tmp_path))
-    orders(to, [("a", 1), ("b", 1), ("a", 2)])
-    assert f"2 different keys of {topic}" in run(*arguments)
-    orders(to, [("b", 2), ("c", 1)])
-    assert f"3 different keys of {topic}" in run(*arguments)
+    orders(to, [("a", 1), ("b", 1), ("a", 2), (None, 1), (None, 1)])
+    assert f"4 different rows of {topic}" in run(*arguments)
+    orders(to, [("b", 2), ("c", 1), (None, 1)])
+    assert f"6 different rows of {topic}" in run(*arguments)
 
 
 def test_join_topics(
@@ -398,19 +417,23 @@ def test_refused_rows(
     is_bytes: bool,
     tmp_path: Path,
 ) -> None:
-    """A row beyond what a broker takes is in the folder, and all others are stored."""
-    texts = ["a", "b" * 6_000_000, "c"]
-    numbers = pa.array(range(3), pa.int32())
+    """A row beyond what a broker takes is in the folder, and all others are stored.
+
+    Null values, too.
+    """
+    texts = ["a", "b" * 6_000_000, "c", None]
+    numbers = pa.array(range(4), pa.int32())
     rows = pa.table({"value": texts} if is_bytes else {"id": numbers, "text": texts})
     (tmp_path / "rows").mkdir()
     parquet.write_table(rows, tmp_path / "rows" / "rows.parquet")
     arguments = (f"{tmp_path}/rows", topic, f"{tmp_path}/refused")
     assert f"1 rows are too large for {topic}" in run("refused_rows.py", *arguments)
     stored = [copy.value for copy in official.read_back(service_url, topic)]
-    fields = (
-        [b"a", b"c"] if is_bytes else [{"id": 0, "text": "a"}, {"id": 2, "text": "c"}]
-    )
-    assert (stored if is_bytes else [*map(json.loads, stored)]) == fields
+    if is_bytes:
+        assert stored == [b"a", b"c", None]
+    else:
+        texts_of = {row["id"]: row.get("text") for row in map(json.loads, stored)}
+        assert texts_of == {0: "a", 2: "c", 3: None}
 
 
 def test_replay_hour(
@@ -423,7 +446,7 @@ def test_replay_hour(
     """The rows of an hour are there once, however often that is run."""
     source, target = (f"persistent://{namespace}/{name}" for name in ("from", "to"))
     to = {"service.url": service_url, "topic": source, **typed}
-    orders(to, [("a", 1), ("b", 2)])
+    orders(to, [("a", 1), ("b", 2), ("a", None)])
     admin.create_topic(target)
     admin.set_deduplication(namespace, enabled=True)
     await_true(lambda: admin.stats(target).get("deduplicationStatus") == "Enabled")
@@ -431,11 +454,12 @@ def test_replay_hour(
     for _ in range(2):
         begin = (now - timedelta(minutes=30)).isoformat(timespec="seconds")
         printed = run("replay_hour.py", source, target, begin)
-        assert f"2 messages of {source}" in printed
+        assert f"3 messages of {source}" in printed
     begin = (now - timedelta(hours=3)).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert f"0 messages of {source}" in run("replay_hour.py", source, target, begin)
     copies = official.read_back(service_url, target)
-    assert [copy.key for copy in copies] == [b"a", b"b"]
+    assert [copy.key for copy in copies] == [b"a", b"b", b"a"]
+    assert [copy.value is None for copy in copies] == [False, False, True]
 
 
 def test_write_topic(

@@ -30,6 +30,7 @@ class Router:
         routing_mode: ``RoundRobinPartition`` or ``SinglePartition``, for rows without.
         first: Where round robin begins, or the single partition; modulo ``partitions``.
         run_length: Rows that go to one partition before it is the next one's turn.
+        number: Of the only partition, where the topic is a partition of another one.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Router:
         *,
         first: int,
         run_length: int,
+        number: int | None = None,
     ) -> None:
         assert routing_mode in ("RoundRobinPartition", "SinglePartition")
         self._partitions = partitions
@@ -47,6 +49,7 @@ class Router:
         self._is_single = routing_mode == "SinglePartition"
         self._first = first
         self._run_length = run_length
+        self._number = number
 
     def route(self, rows: EncodedRows, first_row: int) -> pa.Int32Array:
         """Return the partition of each row, never NULL.
@@ -56,7 +59,8 @@ class Router:
             first_row: The number of the first of them.
 
         Raises:
-            BadRowError: ``__partition`` is a partition that the topic does not have.
+            BadRowError: ``__partition`` is a partition that the topic does not have,
+                or another than the topic is.
         """
         chosen = rows.partitions
         if chosen is not None:
@@ -73,13 +77,17 @@ class Router:
         return pc.coalesce(*candidates) if len(candidates) > 1 else candidates[0]
 
     def _check(self, chosen: pa.Int32Array, first_row: int) -> None:
+        lowest, highest = 0, self._partitions - 1
+        has = f"the topic has {self._partitions}, numbered from 0"
+        if self._number is not None:
+            lowest = highest = self._number
+            has = f"the topic is partition {self._number} itself"
         ends = pc.min_max(chosen)
         for partition in ends["min"].as_py(), ends["max"].as_py():
-            if partition is not None and not 0 <= partition < self._partitions:
+            if partition is not None and not lowest <= partition <= highest:
                 row = first_row + pc.index(chosen, partition).as_py()
                 raise BadRowError(
-                    f"__partition is {partition}, but the topic has "
-                    f"{self._partitions}, numbered from 0 (row {row} of the task's "
+                    f"__partition is {partition}, but {has} (row {row} of the task's "
                     "rows for the topic, from 0). Write NULL where it does not matter."
                 )
 

@@ -48,7 +48,11 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.loops import messages
 from pulsar_spark.message_id import EARLIEST, MessageId
-from pulsar_spark.options import CommonOptions, parse_common_options
+from pulsar_spark.options import (
+    CommonOptions,
+    parse_common_options,
+    problems_of_writes,
+)
 from pulsar_spark.schemas.info import version_number
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.entries import read_stored_entry
@@ -399,10 +403,12 @@ def of_cluster(given: Mapping[str, str], deadline_s: float) -> list[Step]:
     """Return the steps about the cluster that options name."""
     try:
         options = _hurried(parse_common_options(given), deadline_s)
+        problems = problems_of_writes(given)
     except OptionError as error:
-        problems = " ".join(error.problems)
+        problems = error.problems
+    if problems:
         return [
-            Step("options", BAD, problems, "Fix the options named above."),
+            Step("options", BAD, " ".join(problems), "Fix the options named above."),
             *_left(_CONNECT, _TLS, _WHO, _PARTITIONS, _LOOKUP, _SCHEMA, _MESSAGE),
         ]
     steps = [Step("options", OK, f"{len(given)} given")]

@@ -20,6 +20,7 @@ from pulsar_spark.options.parse import (
     parse_common_options,
     parse_read_options,
     parse_write_options,
+    problems_of_writes,
 )
 from pulsar_spark.options.read import (
     FilterPushdown,
@@ -51,4 +52,5 @@ __all__ = [
     "parse_common_options",
     "parse_read_options",
     "parse_write_options",
+    "problems_of_writes",
 ]

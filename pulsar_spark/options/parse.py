@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pulsar_spark.errors import OptionError
 from pulsar_spark.options.authentication import AuthenticationOptions
 from pulsar_spark.options.client import ClientOptions, client_options
 from pulsar_spark.options.encryption import DecryptionOptions, EncryptionOptions
@@ -77,6 +78,30 @@ def parse_write_options(
     write = write_options(parsed)
     parsed.finish(quiet=quiet)
     return write
+
+
+def problems_of_writes(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return why no write takes the options of a job, empty where one does.
+
+    Args:
+        options: Those of a write, those of a read, or both, keys in any case. What
+            would be refused because only a read has it is left out.
+    """
+    specs = {name: _KNOWN.get(name) for name in options}
+    ours = {
+        name: text
+        for name, text in options.items()
+        if not ((spec := specs[name]) and spec.in_writes)
+    }
+    problems: tuple[str, ...] = ()
+    for streaming in (True, False):
+        try:
+            parse_write_options(ours, streaming=streaming, quiet=True)
+        except OptionError as error:
+            problems = error.problems
+        else:
+            return ()
+    return problems
 
 
 @dataclass(frozen=True)

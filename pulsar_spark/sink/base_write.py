@@ -22,7 +22,6 @@ from pulsar_spark.columns import TOPIC, VALUE
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
 from pulsar_spark.errors import (
     InDoubtError,
-    OptionError,
     PulsarSparkError,
 )
 from pulsar_spark.message_id import TxnId
@@ -31,6 +30,7 @@ from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.exactly_once import (
     CommitProgress,
 )
+from pulsar_spark.sink.grouping import topics_of
 from pulsar_spark.sink.kept_batches import KeptBatches
 from pulsar_spark.sink.probes import prepare_for_transactions, require_deduplication
 from pulsar_spark.sink.schemas import TopicSchemas
@@ -142,7 +142,8 @@ class BaseWrite:
             schemas.register(options.topic, self._targets[options.topic][0])
             self._schemas = schemas.chosen
             if self._is_idempotent and not self._is_scalable:
-                self._require_deduplication(self._targets[options.topic][0])
+                first = self._targets[options.topic][0]
+                self._require_deduplication(first, self._schema)
 
     @property
     def _pool(self) -> ConnectionPool:
@@ -191,13 +192,15 @@ class BaseWrite:
             new_encryption=self._encryptors(),
         )
 
-    def _require_deduplication(self, topic_partition: str) -> None:
+    def _require_deduplication(
+        self, topic_partition: str, schema: SchemaInfo | None
+    ) -> None:
         require_deduplication(
             self._pool,
             topic_partition,
             self._probe_name,
             waits=self._waits,
-            schema=self._schema,
+            schema=schema,
             new_encryption=self._encryptors(),
         )
 
@@ -228,15 +231,15 @@ class BaseWrite:
         """Return the id by which brokers drop duplicates of the write."""
         return self._options.idempotence_id
 
-    def _checks_of_topics(self) -> Callable[[list[str]], None]:
+    def _checks_of_topics(self) -> Callable[[list[str], SchemaInfo | None], None]:
         """Return a check of topics named by rows, which the driver cannot know."""
         is_needed = self._is_idempotent
         checked = {topic_of(name) for names in self._targets.values() for name in names}
 
-        def check(topics: list[str]) -> None:
+        def check(topics: list[str], schema: SchemaInfo | None) -> None:
             for topic in topics:
                 if is_needed and topic_of(topic) not in checked:
-                    self._require_deduplication(topic)
+                    self._require_deduplication(topic, schema)
                     checked.add(topic_of(topic))
 
         return check
@@ -266,14 +269,15 @@ class BaseWrite:
             kept.close()
 
     def _goes_to_scalable_topics(self, rows: pa.RecordBatch) -> bool:
-        """Return whether the topic of the options, or of the first row, is scalable."""
+        """Return whether the topic of the options, or of the first row, is scalable.
+
+        Raises:
+            BadRowError: The first row names no topic, or something else.
+        """
         if self._options.topic is not None or TOPIC not in rows.schema.names:
             return self._is_scalable
-        name = rows.column(TOPIC)[0].as_py()
-        try:
-            topic = TopicName.parse(name or "").base.full_name
-        except OptionError:
-            return False  # the row is refused in its turn
+        (named,) = topics_of(rows.column(TOPIC).slice(0, 1), 0)
+        topic = named.base.full_name
         with contextlib.suppress(PulsarSparkError):  # the lookup waits for brokers
             if not self._pool.service().supports_scalable_topics:
                 return False

@@ -9,7 +9,7 @@ holds its options and what was found out, and no connections.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -48,6 +48,29 @@ class BatchWrite(LoggedWrite):
     def _query_id(self, task: Task) -> str:
         # The id alone tells writes apart, also in ``foreachBatch``.
         return self._options.idempotence_id or ""
+
+    def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskResult:
+        """Write the rows of a task. On an executor.
+
+        Raises:
+            OptionError: The write would be taken for that of another micro-batch.
+            PulsarSparkError: As ``sink.task.TaskWriter.write`` does.
+        """
+        written_as = self._options.idempotence_id or ""
+        if (
+            task.lacks_batch_id
+            and self._is_repeatable
+            and not written_as[-1:].isdigit()
+        ):
+            raise OptionError(
+                "This write is in foreachBatch, in a thread of its own or by Spark "
+                "Connect, where Spark does not tell the number of the micro-batch: "
+                "rows could be taken for those of an earlier micro-batch, and not be "
+                "stored. End idempotenceId with the number, as "
+                f'f"{written_as}-{{batch_id}}", or hand the number on to the thread by '
+                "pyspark.inheritable_thread_target(function)."
+            )
+        return super().run(task, batches)
 
     def prepare(self) -> None:
         """Check that the write can be done. Errors as for writes of both kinds."""

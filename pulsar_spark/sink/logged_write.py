@@ -25,6 +25,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import WriteOptions
+from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.base_write import BaseWrite, TaskResult
 from pulsar_spark.sink.commit_check import Written
 from pulsar_spark.sink.exactly_once import (
@@ -168,13 +169,13 @@ class LoggedWrite(BaseWrite):
                 self._log_id, options.topic.full_name, error.batch_ids
             ) from None
 
-    def _checks_of_topics(self) -> Callable[[list[str]], None]:
+    def _checks_of_topics(self) -> Callable[[list[str], SchemaInfo | None], None]:
         """Return a check of topics named by rows, which the driver cannot know."""
         if not self._has_log:
             return super()._checks_of_topics()
         own = set(self._topics_of_log)
 
-        def check(topics: list[str]) -> None:
+        def check(topics: list[str], schema: SchemaInfo | None) -> None:
             for topic in topics:
                 if own & {topic, topic_of(topic)}:
                     raise BadRowError(

@@ -151,8 +151,8 @@ class TaskWriter:
         task: Which task this is.
         targets: Topic partitions of topics that are known already.
         transaction: The transaction to write in, None for none.
-        check_topics: Called with the topic partitions that come into play, before
-            anything is sent to them; may refuse.
+        check_topics: Called with the topic partitions that come into play, and the
+            schema of their rows, before anything is sent to them; may refuse.
         schemas: Of topics that are known already, None for none.
         marker: A topic and the message to send there after all rows.
         announce: Called before the first row is sent, while topics are attached; None
@@ -166,7 +166,9 @@ class TaskWriter:
         targets: Mapping[TopicName, Sequence[str]],
         *,
         transaction: TaskTransaction | None = None,
-        check_topics: Callable[[list[str]], None] = lambda topics: None,
+        check_topics: Callable[[list[str], SchemaInfo | None], None] = (
+            lambda topics, schema: None
+        ),
         schemas: Mapping[TopicName, SchemaInfo | None] | None = None,
         marker: tuple[str, bytes] | None = None,
         announce: Callable[[], None] | None = None,
@@ -470,6 +472,7 @@ class TaskWriter:
             self._schemas.choose(unknown)
         for topic in new:
             self._topics[topic] = _Topic(
+                topic,
                 self._known[topic],
                 self._options,
                 self._task,
@@ -514,7 +517,7 @@ class TaskWriter:
                 " partitions in the column `__partition`."
             )
         if absent:
-            self._check_topics(absent)
+            self._check_topics(absent, topic.schema)
             attached = self._attach(absent, topic.schema)
             self._targets |= zip(absent, attached, strict=True)
         topic.targets |= {p: self._targets[topic.names[p]] for p in new}
@@ -613,6 +616,7 @@ class _Topic:
 
     def __init__(
         self,
+        topic: TopicName,
         names: Sequence[str],
         options: WriteOptions,
         task: Task,
@@ -636,6 +640,7 @@ class _Topic:
             options.message_routing_mode,
             first=task.number,
             run_length=_run_length(options),
+            number=topic.partition_index,
         )
 
     def follow(self, layout: Layout, targets: Mapping[str, Target]) -> None:

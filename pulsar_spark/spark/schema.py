@@ -203,9 +203,9 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
             )
     schema = StructType([item for item in schema.fields if item.name not in left_out])
     names = schema.fieldNames()
-    is_auto = options.schema_type == "auto"
+    is_told = options.schema_type != "auto" or options.schema_topic is not None
     other_names = (
-        n for n in names if n not in _KNOWN and not _is_typo(n, is_auto=is_auto)
+        n for n in names if n not in _KNOWN and not _is_typo(n, is_told=is_told)
     )
     if VALUE not in names and not any(other_names):
         beside = f" (`{TOMBSTONE}` needs the topic's columns beside it, as NULLs)"
@@ -225,7 +225,7 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
     for field in schema.fields:
         if copies_bytes and field.name == SCHEMA_VERSION:
             continue
-        if problem := _problem(field, options.schema_type):
+        if problem := _problem(field, options.schema_type, is_told=is_told):
             problems.append(problem)
     problems += repetitions(schema)
     if problems:
@@ -252,26 +252,32 @@ def _is_bytes(schema: StructType, left_out: Sequence[str]) -> bool:
     return [(field.name, field.dataType) for field in values] == [(VALUE, BinaryType())]
 
 
-def _problem(field: StructField, schema_type: str) -> str:
+def _problem(field: StructField, schema_type: str, *, is_told: bool) -> str:
     """Return why a column cannot be written, "" if writable."""
     name = field.name
-    is_typo = _is_typo(name, is_auto=schema_type == "auto")
+    is_typo = _is_typo(name, is_told=is_told)
     is_value = name == VALUE or name not in WRITE
     if name not in WRITE and (name in _KNOWN or is_typo or schema_type == "bytes"):
         if spelt := spelling(name):
             return f"`{name}` is spelt `{spelt}` (rename it before)"
-        return f"`{name}` cannot be written (drop it before)"
+        cure = "drop it before"
+        if is_typo:
+            cure += ", or set schemaType if it is a field of the value"
+        return f"`{name}` cannot be written ({cure})"
     if is_value and schema_type != "bytes":
         return _unwritable(field.dataType, name)
     return type_problem(name, field.dataType, WRITE[name].types)
 
 
-def _is_typo(name: str, *, is_auto: bool) -> bool:
+def _is_typo(name: str, *, is_told: bool) -> bool:
     """Return whether a name looks like a misspelled special column.
 
-    Who says what the value is may have fields of such names, as Debezium has.
+    Args:
+        name: The name.
+        is_told: Whether options say what the value is. Such a value may have fields
+            like Debezium's ``__op``, and none that a read would take for a column.
     """
-    return is_auto and name.startswith("__")
+    return name.startswith("__") and (not is_told or spelling(name) != "")
 
 
 def _unwritable(type_: DataType, where: str) -> str:

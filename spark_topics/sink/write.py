@@ -28,12 +28,15 @@ class Task:
         attempt: How often it had been tried.
         batch_id: The micro-batch; 0 in a batch query.
         query_id: The stream; "" in a batch query.
+        lacks_batch_id: Whether Spark does not tell the micro-batch, though the rows are
+            of one: ``batch_id`` is 0 in each then.
     """
 
     number: int
     attempt: int = 0
     batch_id: int = 0
     query_id: str = ""
+    lacks_batch_id: bool = False
 
 
 class BatchWrite(Protocol[T]):

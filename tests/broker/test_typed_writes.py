@@ -433,7 +433,10 @@ def test_bytes_and_typed_topics(service_url: str, topic: str) -> None:
 
 
 def test_enforcement(service_url: str, admin: Admin, namespace: str) -> None:
-    """Where a schema is demanded, bytes are refused, and our own probes are not."""
+    """Where a schema is demanded, bytes are refused, and our own probes are not.
+
+    Whether the option or the rows name the topic.
+    """
     topic = f"persistent://{namespace}/typed"
     write(service_url, topic, rows_of())
     admin.set_deduplication(namespace, True)
@@ -442,8 +445,13 @@ def test_enforcement(service_url: str, admin: Admin, namespace: str) -> None:
     text = write_error(service_url, topic, raw, schemaType="bytes")
     assert "[PULSAR_SCHEMA]" in text
     assert "takes no values without a schema (SchemaValidationEnforced)" in text
-    for guarantee in ("idempotent", "exactly-once"):
-        write(service_url, topic, rows_of(), deliveryGuarantee=guarantee)
+    rows = rows_of()
+    naming = rows.append_column("__topic", pa.array([topic] * len(rows)))
+    for guarantee in ("at-least-once", "idempotent", "exactly-once"):
+        write(service_url, topic, rows, deliveryGuarantee=guarantee)
+        settings = given(service_url, topic, {"deliveryGuarantee": guarantee})
+        del settings["topic"]
+        write_frame(settings, naming)
     assert versions(service_url, topic) == {0}
 
 

@@ -13,10 +13,13 @@ import pickle
 import shutil
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -645,6 +648,72 @@ def test_batch_writes_of_a_stream(
     assert query.awaitTermination(120)
     assert visible(service_url, sink) == Counter(["1", "2", "3"])
     check_free(service_url, sink)
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        pytest.param("itself", marks=pytest.mark.matrix),
+        "a thread",
+        "a thread that inherits",
+        pytest.param("a thread with numbered ids", marks=pytest.mark.matrix),
+    ],
+)
+def test_equal_rows_of_micro_batches(
+    spark: SparkSession,
+    service_url: str,
+    admin: Admin,
+    namespace: str,
+    tmp_path: Any,
+    by: str,
+) -> None:
+    """An idempotent write in ``foreachBatch`` stores those of each; none twice.
+
+    A thread that does not know the number of the micro-batch is refused.
+    """
+    source, sink = (f"persistent://{namespace}/{name}" for name in ("from", "to"))
+    admin.set_deduplication(namespace, enabled=True)
+    admin.create_partitioned(sink, PARTS)
+    produce(service_url, source, [b"same", b"same", b"same"])
+    given = {"service.url": service_url, "topic": source, "maxRowsPerTrigger": "1"}
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        same = {"deliveryGuarantee": "idempotent", "idempotenceId": "job"}
+        if "numbered" in by:
+            same["idempotenceId"] += f"-{batch_id}"
+        save(frame.select("value"), service_url, sink, **same)
+
+    def in_thread(frame: DataFrame, batch_id: int) -> None:
+        work = inheritable_thread_target(write) if "inherits" in by else write
+        activate = partial(spark.createDataFrame, [], "none INT")
+        with ThreadPoolExecutor(1, initializer=activate) as pool:
+            pool.submit(work, frame, batch_id).result()
+
+    def run() -> None:
+        rows = spark.readStream.format("pulsar").options(
+            **given, startingOffsets="earliest"
+        )
+        query = (
+            rows.load()
+            .writeStream.foreachBatch(write if by == "itself" else in_thread)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+
+    if by == "a thread":
+        with pytest.raises(PySparkException, match="inheritable_thread_target"):
+            run()
+        assert not visible(service_url, sink)
+        return
+    run()
+    assert visible(service_url, sink) == Counter(same=3)
+    # As if the driver had died behind the write of the last micro-batch.
+    for name in ("2", ".2.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+    run()
+    assert visible(service_url, sink) == Counter(same=3)
 
 
 @pytest.mark.parametrize(

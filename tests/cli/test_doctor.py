@@ -128,6 +128,24 @@ def test_options_that_cannot_be(run: Run) -> None:
     assert "service.url is required" in found["options"]["found"]
 
 
+def test_options_that_no_write_takes(run: Run) -> None:
+    """Each may be fine alone; what a batch write or a stream takes is fine."""
+    nowhere = ["-o", "service.url=pulsar://127.0.0.1:1", "--deadline", "1"]
+    idempotent = ["-o", "deliveryGuarantee=idempotent"]
+    chunked = ["-o", "pulsar.producer.chunkingEnabled=true"]
+    _, found = steps(run, *nowhere, "-o", "topic=t", *idempotent, *chunked)
+    assert found["options"]["result"] == BAD
+    assert "chunkingEnabled cannot be true" in found["options"]["found"]
+    for fine in (
+        chunked,
+        [*idempotent, "-o", "topicsPattern=public/default/a.*"],
+        ["-o", "deliveryGuarantee=exactly-once"],
+        ["-o", "deliveryGuarantee=exactly-once", "-o", "idempotenceId=orders"],
+    ):
+        _, found = steps(run, *nowhere, *fine)
+        assert found["options"]["result"] == OK, fine
+
+
 # -- this machine ----------------------------------------------------------------------
 
 

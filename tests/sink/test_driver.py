@@ -290,6 +290,73 @@ def test_a_topic_that_rows_name_is_asked_about_once(scripted: ScriptedBroker) ->
     assert names == ["orders-probe", "orders-0"]
 
 
+@pytest.mark.parametrize("by", ["option", "column"])
+@pytest.mark.parametrize(
+    "guarantee", ["none", "at-least-once", "idempotent", "exactly-once"]
+)
+def test_producers_of_typed_rows_name_their_schema(
+    scripted: ScriptedBroker, guarantee: str, by: str
+) -> None:
+    """All of them, probes as well: a topic may take no producer without a schema."""
+    scripted.deduplicates = True
+    columns: dict[str, list[Any]] = {"id": [1, 2]}
+    if by == "column":
+        columns["__topic"] = [TOPIC, TOPIC]
+    rows = pa.record_batch(columns)
+    given = options(scripted, streaming=False, deliveryGuarantee=guarantee)
+    if by == "column":
+        given = replace(given, topic=None)
+    write = BatchWrite(given, rows.schema)
+    write.prepare()
+    write.commit([copied(write).run(Task(0), iter([rows]))])
+    producers = [b for b in scripted.bodies["PRODUCER"] if b.topic == TOPIC]
+    assert producers
+    assert all(body.HasField("schema") for body in producers)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "idempotent", "exactly-once"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [(b"\xff\xfe", "not text in UTF-8"), (b"a/b", "not a topic name"), (None, "NULL")],
+)
+def test_a_first_row_that_names_no_topic(
+    scripted: ScriptedBroker, guarantee: str, name: bytes | None, said: str
+) -> None:
+    """It is refused alike under each guarantee; Spark's text may be no UTF-8."""
+    scripted.deduplicates = True
+    given = options(scripted, streaming=False, deliveryGuarantee=guarantee)
+    write = BatchWrite(replace(given, topic=None))
+    write.prepare()
+    names = pa.array([name], pa.binary()).view(pa.string())
+    rows = pa.RecordBatch.from_arrays([pa.array([b"a"]), names], ["value", "__topic"])
+    with pytest.raises(BadRowError, match=said):
+        copied(write).run(Task(0), iter([rows]))
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "idempotent", "exactly-once"])
+def test_a_partition_that_two_columns_name(
+    scripted: ScriptedBroker, guarantee: str
+) -> None:
+    """As a read gives them, both name the same; a contradiction is refused."""
+    scripted.deduplicates = True
+    scripted.partitions[TOPIC] = 4
+    third = f"{TOPIC}-partition-3"
+    scripted.add_topic(third)
+    given = options(scripted, streaming=False, deliveryGuarantee=guarantee)
+    columns = {"value": [b"a", b"b"], "__topic": [third] * 2}
+    numbers = pa.array([3, None], pa.int32())
+    rows = pa.record_batch({**columns, "__partition": numbers})
+    write = BatchWrite(replace(given, topic=None), rows.schema)
+    write.prepare()
+    write.commit([copied(write).run(Task(0), iter([rows]))])
+    assert len(visible(scripted, third)) >= 1
+    for other in (0, 2, 4):
+        rows = pa.record_batch({**columns, "__partition": pa.array([3, other])})
+        said = f"__partition is {other}, but the topic is partition 3 itself"
+        with pytest.raises(BadRowError, match=said):
+            copied(write).run(Task(1), iter([rows]))
+
+
 # -- micro-batches ---------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import WriteOptions, parse_write_options
+from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink import numbering
 from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
@@ -213,7 +214,8 @@ def test_rows_that_name_their_topics(scripted: ScriptedBroker) -> None:
     scripted.add_topic(other)
     asked: list[tuple[list[str], int]] = []
 
-    def check(topics: list[str]) -> None:
+    def check(topics: list[str], schema: SchemaInfo | None) -> None:
+        assert schema is None
         asked.append((topics, scripted.requests["PRODUCER"]))
 
     options = replace(

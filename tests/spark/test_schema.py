@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -26,9 +30,12 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from pulsar_spark.columns import METADATA_COLUMNS_ALL, WRITE
+from pulsar_spark.arrow.values.encoders import new_schema
+from pulsar_spark.columns import COLUMNS, METADATA_COLUMNS_ALL, WRITE
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.options import WriteOptions, parse_write_options
+from pulsar_spark.sink.schemas import value_columns
+from pulsar_spark.source.plan.query_schema import QuerySchema, value_columns_of
 from pulsar_spark.spark.schema import spark_schema, write_columns
 from spark_topics import statistics
 
@@ -128,6 +135,55 @@ def test_spelling(name: str):
     assert "`VALUE` is spelt `value`" in problems("VALUE BINARY", schemaType="bytes")
 
 
+@pytest.mark.parametrize("given", [{"schemaType": "json"}, {"schemaTopic": "s"}, {}])
+def test_a_misspelt_column_is_no_field(given: dict[str, str]):
+    """Also not where options say what the value is."""
+    text = problems("id INT, __KEY STRING, __eventtime STRING", **given)
+    assert "`__KEY` is spelt `__key` (rename it before)" in text
+    assert "`__eventtime` is spelt `__eventTime` (rename it before)" in text
+
+
+_NAMES = st.sampled_from([*(column.name for column in COLUMNS), "__op", "_a", "b"])
+
+
+@given(
+    names=st.lists(
+        st.tuples(_NAMES, st.sampled_from([str, str.upper, str.lower, str.title])),
+        max_size=4,
+    ),
+    schema_type=st.sampled_from(["auto", "avro", "json"]),
+)
+def test_a_topic_of_written_rows_can_be_read(
+    names: list[tuple[str, Callable[[str], str]]], schema_type: str
+):
+    """Whatever columns a write takes, no read refuses the topic that they make."""
+    fields = [StructField(spell(name), StringType()) for name, spell in names]
+    numbers = [StructField(name, IntegerType()) for name in ("id", "n")]
+    schema = StructType([*numbers, *fields])
+    try:
+        columns = write_columns(schema, options(schemaType=schema_type))
+    except SchemaError:
+        return
+    written = value_columns(columns)
+    info = new_schema(written, schema_type, "INLINE")
+    assert info is not None
+    read_columns = value_columns_of(QuerySchema("t", info))
+    assert read_columns is not None
+    assert read_columns.names == written.names
+
+
+def test_fields_that_look_like_special_columns():
+    """Debezium's are written where an option says what the value is; others, told."""
+    schema = schema_of("id INT, __op STRING")
+    for told in ({"schemaType": "avro"}, {"schemaTopic": "s"}):
+        assert write_columns(schema, options(**told)).names == ["id", "__op"]
+    text = problems("id INT, __op STRING")
+    assert (
+        "`__op` cannot be written (drop it before, or set schemaType if it is a field"
+        in text
+    )
+
+
 def test_the_topic_column_of_kafka():
     """Who names topics as for Kafka learns what the column is called here."""
     text = problems("value BINARY, topic STRING", topic="-")
@@ -151,7 +207,10 @@ def test_no_value():
 @pytest.mark.parametrize(
     ("column", "parts"),
     [
-        ("__keys STRING", ("`__keys` cannot be written (drop it before)",)),
+        (
+            "__keys STRING",
+            ("`__keys` cannot be written (drop it before, or",),
+        ),
         ("__messageId STRING", ("`__messageId` cannot be written",)),
         ("__publishTime BIGINT", ("`__publishTime` cannot be written",)),
         ("__producerName INT", ("`__producerName` cannot be written (drop",)),

@@ -147,7 +147,7 @@ class TestColumns:
             "[PULSAR_SCHEMA]",
             "there is no column `value`",
             "set the option `topic`, or add `__topic`",
-            "`__colour` cannot be written (drop it before)",
+            "`__colour` cannot be written (drop it before, or set schemaType",
             "`__eventTime` is double, not timestamp or bigint (cast it before)",
             "`__key` is int, not string or binary",
             "__messageProperties",

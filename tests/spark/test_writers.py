@@ -76,10 +76,14 @@ class Write:
         self._writer = pickle.dumps(make(VALUES, overwrite=False))
 
     def task(
-        self, rows: Iterable[str], query: str = "", batch_id: int = 0
+        self,
+        rows: Iterable[str],
+        query: str = "",
+        batch_id: int = 0,
+        properties: dict[str, str] | None = None,
     ) -> WriteSummary:
-        """What a task does with some rows."""
-        Context.mine.context = Context(query, batch_id, 0)
+        """What a task does with some rows; with all that Spark tells it, or some."""
+        Context.mine.context = Context(query, batch_id, 0, properties)
         writer: Any = pickle.loads(self._writer)  # noqa: S301
         batch = pa.record_batch({"value": list(rows)})
         written: WriteSummary = writer.write(iter([batch])).result.written
@@ -106,6 +110,24 @@ def test_a_stream_that_begins_anew(
     assert (new.rows, new.duplicate_rows) == (8, 0)
     again = stream.task("stuvwxyz", query="new")
     assert (again.rows, again.duplicate_rows) == (0, 8)
+
+
+def test_a_micro_batch_whose_number_is_not_told(scripted: ScriptedBroker) -> None:
+    """A write with an id of its own only: by the id alone it would be a repeat."""
+
+    def task(idempotence_id: str, **properties: str) -> WriteSummary:
+        write = Write(scripted, streaming=False, idempotence_id=idempotence_id)
+        return write.task("abc", properties=properties)
+
+    in_a_stream = {"spark.sql.requireAllClusterKeysForDistribution": "false"}
+    with pytest.raises(OptionError, match=r'as f"job-\{batch_id\}", or hand'):
+        task("job", **in_a_stream)
+    assert names(scripted) == ["job-probe"]
+    assert task("", **in_a_stream).rows == 3
+    for batch_id in "0", "1":
+        assert task(f"job-{batch_id}", **in_a_stream).rows == 3
+    assert task("job", **in_a_stream, **{"streaming.sql.batchId": "0"}).rows == 3
+    assert task("other").rows == 3
 
 
 @pytest.mark.parametrize("query", ["", "foreach"])
