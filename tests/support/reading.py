@@ -64,7 +64,8 @@ def read_columns(
     service_url: str, options: dict[str, str], schema: StructType | None = None
 ) -> list[dict[str, Any]]:
     """The rows of a read, by column name; ``schema`` is what the query asks for."""
-    return read_frame(service_url, options, schema).to_pylist()
+    rows: list[dict[str, Any]] = read_frame(service_url, options, schema).to_pylist()
+    return rows
 
 
 def rows_of(reader: PulsarReader, partition: Any) -> list[Row]:
