@@ -215,7 +215,7 @@ def test_parts_of_a_pair(form: SchemaType, no_key: int):
     columns = pa.schema([("key", struct), ("value", pa.string())])
     with pytest.raises(UnfitColumnsError, match="the same keys would be other bytes"):
         extended_schema(keys, columns)
-    inline = replace(keys, properties=keys.properties | {"kv.encoding.type": "INLINE"})
+    inline = replace(keys, properties={**keys.properties, "kv.encoding.type": "INLINE"})
     info = extended_schema(inline, columns)
     assert info is not None
     assert json.loads(parse_key_value(info).key.data) == tree | {"fields": fields}
