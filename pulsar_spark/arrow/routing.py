@@ -30,7 +30,7 @@ class Router:
         routing_mode: ``RoundRobinPartition`` or ``SinglePartition``, for rows without.
         first: Where round robin begins, or the single partition; modulo ``partitions``.
         run_length: Rows that go to one partition before it is the next one's turn.
-        number: Of the only partition, where the topic is a partition of another one.
+        number: The partition that the topic is, None for a whole topic.
     """
 
     def __init__(

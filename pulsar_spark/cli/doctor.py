@@ -106,7 +106,7 @@ def add(commands: Any) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """A step with its result.
+    """A step and the result.
 
     Attributes:
         name: The subject of the check.

@@ -81,11 +81,11 @@ def parse_write_options(
 
 
 def problems_of_writes(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return why no write takes the options of a job, empty where one does.
+    """Return the problems that a job's options are for any write; empty for none.
 
     Args:
-        options: Those of a write, those of a read, or both, keys in any case. What
-            would be refused because only a read has it is left out.
+        options: Options of a write, of a read, or of both, keys in any case. Options
+            that writes refuse as options of reading are left out.
     """
     specs = {name: _KNOWN.get(name) for name in options}
     ours = {

@@ -56,7 +56,7 @@ BYTES = pa.schema([(VALUE, pa.binary())])
 
 @dataclass(frozen=True)
 class TaskResult:
-    """A task's report to the driver after writing its rows.
+    """A task's report to the driver after writing the rows.
 
     Attributes:
         task: Which one.
@@ -124,7 +124,7 @@ class BaseWrite:
             self._options = replace(self._options, guarantee=exactly_once)
 
     def _find_topic(self, pool: ConnectionPool) -> None:
-        """Look up the topic of the options, and settle its schema."""
+        """Look up the topic of the options, and settle the schema."""
         options = self._options
         if options.topic is not None:
             lookup = TopicLookup(pool)
@@ -334,7 +334,7 @@ class BaseWrite:
         return None
 
     def _log_summary(self, what: str, results: Sequence[TaskResult]) -> None:
-        """Log a line for the whole write at its end."""
+        """Log a line for the whole write at the end."""
         log_summary(
             f"{what}: {summary_of(results, time.time())}",
             self._options.client.stats_interval_s,

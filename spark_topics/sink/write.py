@@ -28,8 +28,8 @@ class Task:
         attempt: How often it had been tried.
         batch_id: The micro-batch; 0 in a batch query.
         query_id: The stream; "" in a batch query.
-        lacks_batch_id: Whether Spark does not tell the micro-batch, though the rows are
-            of one: ``batch_id`` is 0 in each then.
+        lacks_batch_id: Whether the rows are of a micro-batch whose number Spark does
+            not tell: ``batch_id`` is 0 then.
     """
 
     number: int
