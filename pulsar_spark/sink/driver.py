@@ -56,20 +56,9 @@ class BatchWrite(LoggedWrite):
             OptionError: The write would be taken for that of another micro-batch.
             PulsarSparkError: As ``sink.task.TaskWriter.write`` does.
         """
-        written_as = self._options.idempotence_id or ""
-        if (
-            task.lacks_batch_id
-            and self._is_repeatable
-            and not written_as[-1:].isdigit()
-        ):
-            raise OptionError(
-                "This write is in foreachBatch, in a thread of its own or by Spark "
-                "Connect, where Spark does not tell the number of the micro-batch: "
-                "rows could be taken for those of an earlier micro-batch, and not be "
-                "stored. End idempotenceId with the number, as "
-                f'f"{written_as}-{{batch_id}}", or hand the number on to the thread by '
-                "pyspark.inheritable_thread_target(function)."
-            )
+        problem = task.mistakable(self._options.idempotence_id)
+        if self._is_repeatable and problem:
+            raise OptionError(problem)
         return super().run(task, batches)
 
     def prepare(self) -> None:

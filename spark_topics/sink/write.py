@@ -38,6 +38,25 @@ class Task:
     query_id: str = ""
     lacks_batch_id: bool = False
 
+    def mistakable(self, idempotence_id: str | None) -> str:
+        """Say why rows may be taken for another micro-batch's, "" for no reason.
+
+        Args:
+            idempotence_id: The user's id of a batch write. An id that ends with a digit
+                is taken to have the number of the micro-batch.
+        """
+        id_ = idempotence_id or ""
+        if not self.lacks_batch_id or not id_ or id_[-1].isdigit():
+            return ""
+        return (
+            "This write is in foreachBatch, in a thread of its own or by Spark "
+            "Connect, where Spark does not tell the number of the micro-batch: rows "
+            "could be taken for those of an earlier micro-batch, and not be stored. "
+            "End idempotenceId with the number, as "
+            f'f"{id_}-{{batch_id}}", or hand the number on to the thread by '
+            "pyspark.inheritable_thread_target(function)."
+        )
+
 
 class BatchWrite(Protocol[T]):
     """The write of a batch query."""

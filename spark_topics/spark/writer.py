@@ -23,7 +23,7 @@ from spark_topics.spark.plain_errors import PlainErrors
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
-#: A setting that Spark makes in the session of a stream, and that is not documented for
+#: A setting that Spark makes false in the session of a stream, and that is not for
 #: users. Also tasks of another thread's write, or of Spark Connect's, are told it.
 _IN_STREAMS = "spark.sql.requireAllClusterKeysForDistribution"
 
@@ -160,7 +160,8 @@ def _this_task() -> Task:
         attempt=context.attemptNumber(),
         batch_id=int(batch_id) if batch_id else 0,
         query_id=context.getLocalProperty(_QUERY_ID) or "",
-        lacks_batch_id=not batch_id and bool(context.getLocalProperty(_IN_STREAMS)),
+        lacks_batch_id=not batch_id
+        and context.getLocalProperty(_IN_STREAMS) == "false",
     )
 
 

@@ -32,11 +32,18 @@ class Context:
 
     mine = threading.local()
 
-    def __init__(self, query: str, batch_id: int, partition: int) -> None:
-        self._properties = {
+    def __init__(
+        self,
+        query: str,
+        batch_id: int,
+        partition: int,
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        usual = {
             "sql.streaming.queryId": query,
             "streaming.sql.batchId": str(batch_id),
         }
+        self._properties = usual if properties is None else properties
         self._partition = partition
 
     @classmethod

@@ -15,7 +15,7 @@ from siblings.ydb_topic.tests.support.faults import At, Fault, When
 from siblings.ydb_topic.tests.support.service import TopicService
 from spark_topics.sink.write import Task
 from ydb_spark.client.channel import close_shared
-from ydb_spark.errors import DataLossError
+from ydb_spark.errors import DataLossError, OptionError
 from ydb_spark.options.connection import ConnectionOptions
 from ydb_spark.options.write import DeliveryGuarantee
 from ydb_spark.sink.driver import BatchWrite, StreamWrite
@@ -78,3 +78,21 @@ def test_batch_of_a_name(service: TopicService, options: Any):
     assert len(service.store.stored("t")) == 10
     run(BatchWrite(options), 0, 10)
     assert len(service.store.stored("t")) == 20
+
+
+def test_a_micro_batch_whose_number_is_not_told(
+    service: TopicService, options: Any
+) -> None:
+    """A batch write with an id of the user's: by the id alone it would be a repeat."""
+    unnumbered = Task(0, lacks_batch_id=True)
+    rows = [table(bodies(3))]
+    with pytest.raises(OptionError, match=r"foreachBatch.*job-\{batch_id\}"):
+        BatchWrite(replace(options, idempotence_id="job")).run(unnumbered, iter(rows))
+    for id_, task in [
+        (None, unnumbered),
+        ("job-1", unnumbered),
+        ("job-2", unnumbered),
+        ("job", Task(0)),
+    ]:
+        write = BatchWrite(replace(options, idempotence_id=id_))
+        assert write.run(task, iter(rows)).written.written == 3

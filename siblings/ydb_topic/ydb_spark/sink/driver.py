@@ -13,6 +13,7 @@ from spark_topics.sink.write import Task
 from spark_topics.statistics import log_summary
 from ydb_spark.client.channel import Channel, shared_channel
 from ydb_spark.client.topics import describe_topic
+from ydb_spark.errors import OptionError
 from ydb_spark.options.write import DeliveryGuarantee, WriteOptions
 from ydb_spark.sink.places import (
     require_codec,
@@ -120,6 +121,19 @@ class BatchWrite(_Write):
         id_ = options.idempotence_id
         # Of another run of the same job nothing is told but by the one who names it.
         super().__init__(replace(options, idempotence_id=id_ or made_up))
+        self._given_id = id_
+
+    def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskResult:
+        """Write the rows of a task. On an executor.
+
+        Raises:
+            OptionError: The write would be taken for that of another micro-batch.
+            YdbError: As ``sink.task.TaskWriter.write``.
+        """
+        problem = task.mistakable(self._given_id)
+        if self._is_idempotent and problem:
+            raise OptionError(problem)
+        return super().run(task, batches)
 
     def commit(self, results: Sequence[TaskResult]) -> None:
         """Say what was written. On the driver.
