@@ -54,7 +54,7 @@ class Task:
             "could be taken for those of an earlier micro-batch, and not be stored. "
             "End idempotenceId with the number, as "
             f'f"{id_}-{{batch_id}}", or hand the number on to the thread by '
-            "pyspark.inheritable_thread_target(function)."
+            "pyspark.inheritable_thread_target(spark)(function)."
         )
 
 

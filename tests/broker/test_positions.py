@@ -397,7 +397,7 @@ def test_trimmed_start(
 def test_earliest_after_trimming(
     service_url: str, trimmed: tuple[str, list[Row]]
 ) -> None:
-    """Who asks for what there is, by word or by time, gets it without complaint."""
+    """A start by word or by time takes what there is; an end that is gone does not."""
     topic, rows = trimmed
     assert reading.read(service_url, {"topic": topic}) == rows[20:]
     options = {"topic": topic, "startingTime": str(rows[0].publish_time_ms)}
@@ -405,7 +405,9 @@ def test_earliest_after_trimming(
     options = {"topic": topic, "startingOffsets": text(topic, rows[20])}
     assert reading.read(service_url, options) == rows[20:]
     options = {"topic": topic, "endingOffsets": text(topic, rows[13])}
-    assert reading.plan(service_url, options) == []
+    with pytest.raises(DataLossError, match="where the read should end"):
+        reading.plan(service_url, options)
+    assert reading.plan(service_url, {**options, "failOnDataLoss": "false"}) == []
 
 
 def test_trimmed_between_plan_and_read(

@@ -596,6 +596,7 @@ def test_no_new_schemas(service_url: str, admin: Admin, topic: str) -> None:
     text = json.dumps({"type": "record", "name": "R", "fields": fields})
     admin.add_schema(topic, "AVRO", text)
     admin.set_policy(namespace, "isAllowAutoUpdateSchema", False)
+    admin.unload(topic)  # so that the topic knows
     try:
         write(service_url, topic, column("id", pa.int64(), 0, 1))
         more = pa.record_batch({"id": [0, 1], "more": ["x", "x"]})

@@ -684,7 +684,8 @@ def test_equal_rows_of_micro_batches(
         save(frame.select("value"), service_url, sink, **same)
 
     def in_thread(frame: DataFrame, batch_id: int) -> None:
-        work = inheritable_thread_target(write) if "inherits" in by else write
+        inherits = inheritable_thread_target(frame.sparkSession)
+        work = inherits(write) if "inherits" in by else write
         activate = partial(spark.createDataFrame, [], "none INT")
         with ThreadPoolExecutor(1, initializer=activate) as pool:
             pool.submit(work, frame, batch_id).result()
