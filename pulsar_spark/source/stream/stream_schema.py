@@ -266,10 +266,12 @@ class StreamSchema:
             if adds
             else ""
         )
+        moved = f"began with {began}, and the topics have moved on to {loaded}"
+        if str(began) == str(loaded):  # only topics have come or gone
+            moved = f"does not have the columns of {loaded}"
         raise SchemaError(
-            f"The stream began with {began}, and the topics have moved on to {loaded}: "
-            f"{changed}. {cure} to go on with the columns that it began with; or, "
-            f"{_NEW_ONES}{always}."
+            f"The stream {moved}: {changed}. {cure} to go on with the columns that it "
+            f"began with; or, {_NEW_ONES}{always}."
         )
 
     def _cure_of_types(self, schema: QuerySchema, columns: pa.Schema) -> str:

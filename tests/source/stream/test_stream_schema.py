@@ -508,6 +508,10 @@ class TestSeveralTopics:
         with pytest.raises(SchemaError, match=f"`a` was {said}") as caught:
             load(topics=topics).go_on(pin)
         assert ("set `schemaEvolution` to additive" in str(caught.value)) == adds
+        began, moved, now = str(caught.value).partition(
+            ", and the topics have moved on"
+        )
+        assert not moved or began.partition("began with ")[2] not in now
         grows = load(topics=topics, schemaEvolution="additive")
         if not adds:
             with pytest.raises(SchemaError, match=f"`a` was {said}"):
