@@ -66,3 +66,16 @@ def list_names(names: Iterable[object]) -> str:
     shown = ", ".join(map(str, names[:_NAMES_SHOWN]))
     more = len(names) - _NAMES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def same_but_for_case(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return two names that only their case tells apart, which Spark does not.
+
+    The second name is the first that repeats a name before; None if all differ.
+    """
+    folded: dict[str, str] = {}
+    for name in names:
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
+            return other, name
+    return None

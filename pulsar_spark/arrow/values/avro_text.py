@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.values.sql_types import sql_type
 from pulsar_spark.schemas.info import InvalidSchemaError
+from spark_topics.text import same_but_for_case
 
 ROOT = "topLevelRecord"
 
@@ -69,14 +70,12 @@ def check_case(names: Iterable[str], where: str = "") -> None:
         InvalidSchemaError: There are two.
     """
     inside = f"{where}." if where else ""
-    folded: dict[str, str] = {}
-    for name in names:
-        other = folded.setdefault(name.casefold(), name)
-        if other != name:
-            raise InvalidSchemaError(
-                f"`{inside}{other}` and `{inside}{name}` differ by their case only, "
-                "which a read with Spark would not tell apart"
-            )
+    if twins := same_but_for_case(names):
+        first, second = twins
+        raise InvalidSchemaError(
+            f"`{inside}{first}` and `{inside}{second}` differ by their case only, "
+            "which a read with Spark would not tell apart"
+        )
 
 
 def _record(

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from pulsar_spark.schemas.info import InvalidSchemaError
+from spark_topics.text import same_but_for_case
 
 _KINDS = pa.types
 
@@ -55,15 +56,13 @@ def distinct(names: Iterable[str], where: str = "") -> None:
     Raises:
         InvalidSchemaError: Two names are equal but for their case.
     """
-    folded: dict[str, str] = {}
-    for name in names:
-        other = folded.setdefault(name.casefold(), name)
-        if other != name:
-            within = f" of `{where}`" if where else ""
-            raise InvalidSchemaError(
-                f"the fields `{other}` and `{name}`{within} differ by their case only, "
-                "which Spark does not tell apart"
-            )
+    if twins := same_but_for_case(names):
+        first, second = twins
+        within = f" of `{where}`" if where else ""
+        raise InvalidSchemaError(
+            f"the fields `{first}` and `{second}`{within} differ by their case only, "
+            "which Spark does not tell apart"
+        )
 
 
 # -- the type of a column of several topics --------------------------------------------
@@ -130,10 +129,8 @@ def _join_structs(one: pa.StructType, other: pa.StructType) -> pa.StructType:
     for field in other:
         own = types.get(field.name, field.type)
         types[field.name] = _join(own, field.type)
-    try:
-        distinct(types)
-    except InvalidSchemaError:
-        raise _ApartError from None
+    if same_but_for_case(types):
+        raise _ApartError
     return pa.struct(list(types.items()))
 
 
