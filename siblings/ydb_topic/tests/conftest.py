@@ -3,14 +3,28 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
+import ydb
 
 from siblings.ydb_topic.tests.support.service import DATABASE, TopicService
-from ydb_spark.client.channel import Channel
+from ydb_spark.client.channel import Channel, close_shared
 from ydb_spark.options.connection import ConnectionOptions
 from ydb_spark.options.patience import Patience
+
+# The SDK looks for endpoints in a thread, and draws from the module ``random``. A
+# property test of the same process would fail: Hypothesis takes that for a strategy's.
+for module in (ydb.pool, ydb.resolver, ydb.retries):
+    module.random = random.Random()
+
+
+@pytest.fixture(autouse=True)
+def _shared_channels() -> Iterator[None]:
+    """Close what a test shares: an open channel looks for its service for ever."""
+    yield
+    close_shared()
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import ydb
 from siblings.ydb_topic.tests.support.service import DATABASE, TopicService
 from spark_topics.arrow.types import ARROW_TYPES
 from spark_topics.options.offsets import Edge, Offsets
-from ydb_spark.client.channel import close_shared
 from ydb_spark.columns import READ_COLUMNS
 from ydb_spark.options.connection import ConnectionOptions
 from ydb_spark.options.read import ReadOptions
@@ -64,7 +63,6 @@ def test_same_requests(service: TopicService, connection: ConnectionOptions):
     batches = source.read(Range(0, 5, 10), SCHEMA, streaming=False)
     assert sum(batch.num_rows for batch in batches) == 5
     of_ours = requests(service)
-    close_shared()
     names = ["init_request", "read_request", "start_partition_session_response"]
     assert [kind for kind, _ in of_theirs][:3] == names
     assert [kind for kind, _ in of_ours] == names  # all came, so no credit goes back
@@ -138,4 +136,3 @@ def test_row_by_row(
     # Nothing is read by a consumer.
     inits = service.requests("StreamRead", "init_request")
     assert {init.consumer for init in inits} == {""}
-    close_shared()

@@ -179,7 +179,6 @@ def test_shared(connection: ConnectionOptions):
     assert shared_channel(ConnectionOptions(**vars(connection))) is first
     close_shared()
     assert shared_channel(connection) is not first
-    close_shared()
 
 
 def test_not_over_a_fork(channel: Channel, monkeypatch: pytest.MonkeyPatch):

@@ -17,7 +17,7 @@ import ydb
 from siblings.ydb_topic.tests.sink.tables import OPTIONS, bodies, table
 from siblings.ydb_topic.tests.support.service import DATABASE, TopicService
 from spark_topics.options.offsets import Edge, Offsets
-from ydb_spark.client.channel import Channel, close_shared, shared_channel
+from ydb_spark.client.channel import Channel, shared_channel
 from ydb_spark.client.topics import describe_topic
 from ydb_spark.errors import DataLossError, IdempotenceError, TopicNotFoundError
 from ydb_spark.options.connection import ConnectionOptions, Secret
@@ -43,7 +43,6 @@ def place() -> Iterator[ConnectionOptions]:
     else:
         with TopicService() as service:
             yield ConnectionOptions(service.endpoint, DATABASE)
-    close_shared()
 
 
 @pytest.fixture(scope="module")

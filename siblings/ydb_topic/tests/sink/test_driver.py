@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,6 @@ from siblings.ydb_topic.tests.sink.tables import OPTIONS, bodies, table
 from siblings.ydb_topic.tests.support.faults import At, Fault, When
 from siblings.ydb_topic.tests.support.service import TopicService
 from spark_topics.sink.write import Task
-from ydb_spark.client.channel import close_shared
 from ydb_spark.errors import DataLossError, OptionError
 from ydb_spark.options.connection import ConnectionOptions
 from ydb_spark.options.write import DeliveryGuarantee
@@ -22,15 +20,14 @@ from ydb_spark.sink.driver import BatchWrite, StreamWrite
 
 
 @pytest.fixture
-def options(connection: ConnectionOptions) -> Iterator[Any]:
+def options(connection: ConnectionOptions) -> Any:
     """Options of an idempotent write, with lines on how it goes."""
-    yield replace(
+    return replace(
         OPTIONS,
         connection=connection,
         guarantee=DeliveryGuarantee.IDEMPOTENT,
         stats_interval_s=60.0,
     )
-    close_shared()
 
 
 def run(write: StreamWrite | BatchWrite, batch_id: int, rows: int) -> Any:

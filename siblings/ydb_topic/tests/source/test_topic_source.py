@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from siblings.ydb_topic.tests.support.faults import At, Fault
 from siblings.ydb_topic.tests.support.service import TopicService
 from spark_topics.options.offsets import Edge, Offsets
 from tests.support.waiting import await_true
-from ydb_spark.client.channel import close_shared
 from ydb_spark.errors import (
     CheckpointError,
     DataLossError,
@@ -29,16 +27,15 @@ SCHEMA = pa.schema([("data", pa.binary())])
 
 
 @pytest.fixture
-def options(connection: ConnectionOptions) -> Iterator[ReadOptions]:
+def options(connection: ConnectionOptions) -> ReadOptions:
     """Options of a read of the topic ``t`` from its beginning."""
-    yield ReadOptions(
+    return ReadOptions(
         connection,
         "t",
         starting=Offsets(Edge.EARLIEST),
         discovery_interval_s=0,
         stats_interval_s=0,
     )
-    close_shared()
 
 
 def fill(service: TopicService, partition: int, first: int, stop: int) -> None:

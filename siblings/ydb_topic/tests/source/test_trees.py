@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from siblings.ydb_topic.tests.support.service import TopicService
 from siblings.ydb_topic.tests.support.store import Stored, Topic, now_ms
 from spark_topics.options.offsets import Edge, Offsets
-from ydb_spark.client.channel import close_shared
 from ydb_spark.options.connection import ConnectionOptions
 from ydb_spark.options.read import ReadOptions
 from ydb_spark.source.topic_source import TopicSource
@@ -163,4 +162,3 @@ def test_each_row_once_and_groups_in_order(
     assert sorted(rows) == sorted(
         (group, number) for group, n in writers.written.items() for number in range(n)
     )
-    close_shared()
