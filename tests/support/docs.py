@@ -4,7 +4,8 @@
 Markers such as ``<!-- options: begin -->`` and ``<!-- options: end -->`` enclose what
 ``make generate-docs`` writes: tables of what the code says, and the figures of the runs
 that ``ARGS=--save`` of ``make bench``, ``make bench-peer``, ``make bench-rivals``,
-``make coverage``, ``make test-matrix`` and ``make soak`` left in docs/.
+``make bench-pinned``, ``make coverage``, ``make test-matrix`` and ``make soak`` left in
+docs/.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pulsar_spark.options.others import (
 )
 from spark_topics.errors import TopicsError
 from tests.bench.report import Document
+from tests.bench.rivals.costs import markdown as costs_table
 from tests.bench.rivals.results import markdown as rivals_table
 from tests.matrix import cells
 from tests.soak.report import Report
@@ -105,6 +107,7 @@ def generated() -> dict[Path, str]:
         "schemas": {"schemas": schemas(), "avro-types": avro_types()},
         "speed": {
             "bench-rivals": rivals_table(DOCS / "bench-rivals.json"),
+            "bench-pinned": costs_table(DOCS / "bench-pinned.json"),
             "bench": Document.read(DOCS / "bench.json").markdown(),
             "bench-peer": Document.read(DOCS / "bench-peer.json").markdown(),
         },
