@@ -14,11 +14,11 @@ from pulsar_spark.system import warn_once
 _TEXT = (
     "Reads are slow here: the loop over messages runs as Python, not as C "
     '(pulsar_spark.kernel is "python"), and takes 2 to 3 us a message instead of '
-    "0.03 us. No C compiler was there when pulsar-spark was built. Install it again "
-    "where there are one and the headers of this Python: python -m pip install "
-    "--no-cache-dir --force-reinstall --no-deps --no-binary pulsar-spark pulsar-spark "
-    "(or . in a clone instead of the name). PULSAR_SPARK_KERNEL=python in the "
-    "environment says that it is meant to be so, and silences this line."
+    "0.03 us. No C compiler was there when pulsar-spark was built. Where there are one "
+    "and the headers of this Python, install the clone or the source archive again, by "
+    "its path: python -m pip install --no-cache-dir --force-reinstall --no-deps . "
+    "PULSAR_SPARK_KERNEL=python in the environment says that it is meant to be so, and "
+    "silences this line."
 )
 
 

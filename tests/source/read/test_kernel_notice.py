@@ -27,7 +27,7 @@ def test_once_in_a_process(
     (warning,) = caplog.records
     assert (warning.name, warning.levelname) == ("pulsar_spark.spark", "WARNING")
     assert "2 to 3 us a message instead of 0.03 us" in warning.getMessage()
-    assert "--no-cache-dir --force-reinstall" in warning.getMessage()
+    assert "--no-cache-dir --force-reinstall --no-deps . " in warning.getMessage()
 
 
 @pytest.mark.parametrize(
