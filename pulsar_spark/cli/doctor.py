@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,7 +51,7 @@ from pulsar_spark.message_id import EARLIEST, MessageId
 from pulsar_spark.options import (
     CommonOptions,
     parse_common_options,
-    problems_of_writes,
+    problems_by_use,
 )
 from pulsar_spark.schemas.info import version_number
 from pulsar_spark.topics import TopicName
@@ -401,17 +401,16 @@ _LOOKUP, _PARTITIONS, _SCHEMA, _MESSAGE = "lookup", "partitions", "schema", "mes
 
 def of_cluster(given: Mapping[str, str], deadline_s: float) -> list[Step]:
     """Return the steps about the cluster that options name."""
+    steps = [_options(given)]
     try:
         options = _hurried(parse_common_options(given), deadline_s)
-        problems = problems_of_writes(given)
     except OptionError as error:
-        problems = error.problems
-    if problems:
+        steps = [Step("options", BAD, " ".join(error.problems), _FIX)]
+    if steps[0].result == BAD:
         return [
-            Step("options", BAD, " ".join(problems), "Fix the options named above."),
+            *steps,
             *_left(_CONNECT, _TLS, _WHO, _PARTITIONS, _LOOKUP, _SCHEMA, _MESSAGE),
         ]
-    steps = [Step("options", OK, f"{len(given)} given")]
     with Cluster(options, None) as cluster:
         steps += _connect(cluster, deadline_s)
         is_connected = steps[-1].result not in (BAD, NOT_DONE)
@@ -423,6 +422,28 @@ def of_cluster(given: Mapping[str, str], deadline_s: float) -> list[Step]:
         else:
             steps += _of_topics(cluster, deadline_s)
     return steps
+
+
+_FIX = "Fix the options named above."
+
+
+def _options(given: Mapping[str, str]) -> Step:
+    """Judge the options as each kind of read or write for which they may be meant."""
+    uses: dict[tuple[str, ...], list[str]] = {}
+    for use, problems in problems_by_use(given).items():
+        uses.setdefault(problems, []).append(use)
+    is_fine = uses.pop((), None) is not None
+    texts: Iterable[str] = [
+        f"As {' or '.join(kinds)}: {' '.join(problems)}"
+        for problems, kinds in uses.items()
+    ]
+    if not texts:
+        return Step("options", OK, f"{len(given)} given")
+    if is_fine:
+        return Step("options", WARNING, " ".join(texts))
+    if len(uses) == 1:
+        (texts,) = uses
+    return Step("options", BAD, " ".join(texts), _FIX)
 
 
 def _hurried(options: CommonOptions, deadline_s: float) -> CommonOptions:

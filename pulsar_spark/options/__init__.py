@@ -20,7 +20,7 @@ from pulsar_spark.options.parse import (
     parse_common_options,
     parse_read_options,
     parse_write_options,
-    problems_of_writes,
+    problems_by_use,
 )
 from pulsar_spark.options.read import (
     FilterPushdown,
@@ -52,5 +52,5 @@ __all__ = [
     "parse_common_options",
     "parse_read_options",
     "parse_write_options",
-    "problems_of_writes",
+    "problems_by_use",
 ]

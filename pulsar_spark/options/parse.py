@@ -12,7 +12,7 @@ from pulsar_spark.options.authentication import AuthenticationOptions
 from pulsar_spark.options.client import ClientOptions, client_options
 from pulsar_spark.options.encryption import DecryptionOptions, EncryptionOptions
 from pulsar_spark.options.others import problem_of_other
-from pulsar_spark.options.read import ReadOptions, read_options
+from pulsar_spark.options.read import WAYS_TO_NAME_TOPICS, ReadOptions, read_options
 from pulsar_spark.options.tls import TlsOptions
 from pulsar_spark.options.unsupported import ADMIN_PREFIX, UNSUPPORTED
 from pulsar_spark.options.write import OF_SPARK, WriteOptions, write_options
@@ -80,28 +80,53 @@ def parse_write_options(
     return write
 
 
-def problems_of_writes(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the problems that a job's options are for any write; empty for none.
+#: What a job may do with a set of options, in words.
+_USES = {
+    Scope.BATCH: "a batch read",
+    Scope.STREAM: "a stream that reads",
+    Scope.BATCH_WRITE: "a batch write",
+    Scope.STREAM_WRITE: "a stream that writes",
+}
+
+
+def problems_by_use(options: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the problems of a job's options as each kind of read or write.
+
+    Kinds for which an option has no meaning are left out. Where options of reading and
+    of writing come together, all kinds are there, and each judges its own options. A
+    topic that is not named is no problem.
 
     Args:
-        options: Options of a write, of a read, or of both, keys in any case. Options
-            that writes refuse as options of reading are left out.
+        options: Options of a write, of a read, or of both, keys in any case.
     """
-    specs = {name: _KNOWN.get(name) for name in options}
-    ours = {
-        name: text
-        for name, text in options.items()
-        if not ((spec := specs[name]) and spec.in_writes)
-    }
-    problems: tuple[str, ...] = ()
-    for streaming in (True, False):
-        try:
-            parse_write_options(ours, streaming=streaming, quiet=True)
-        except OptionError as error:
-            problems = error.problems
+    specs = {name: spec for name in options if (spec := _KNOWN.get(name))}
+    scopes = [spec.scope for spec in specs.values() if spec.available]
+    fit = [use for use in _USES if all(use in scope for scope in scopes)]
+    found = {}
+    for use in fit or _USES:
+        if use in Scope.WRITE:
+            ours = {
+                name: text
+                for name, text in options.items()
+                if not (name in specs and specs[name].in_writes)
+            }
+        elif {spec.name for spec in specs.values()}.isdisjoint(WAYS_TO_NAME_TOPICS):
+            ours = {**options, "topic": "any"}
         else:
-            return ()
-    return problems
+            ours = dict(options)
+        found[_USES[use]] = _problems(ours, use)
+    return found
+
+
+def _problems(options: Mapping[str, str], use: Scope) -> tuple[str, ...]:
+    parse = write_options if use in Scope.WRITE else read_options
+    parsed = Given(options, _KNOWN, use)
+    try:
+        parse(parsed)
+        parsed.finish(quiet=True)
+    except OptionError as error:
+        return error.problems
+    return ()
 
 
 @dataclass(frozen=True)

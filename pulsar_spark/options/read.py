@@ -156,6 +156,9 @@ _TOPICS_PATTERN = OptionSpec(
     in_writes=names.OF_WRITES,
 )
 
+#: The options that say which topics are read.
+WAYS_TO_NAME_TOPICS = (TOPIC.name, _TOPICS.name, _TOPICS_PATTERN.name)
+
 
 @dataclass(frozen=True)
 class ReadOptions:
@@ -593,7 +596,7 @@ def _check_names_of_kafka(given: Given) -> None:
 
 
 def _check_topics(given: Given) -> None:
-    ways = [name for name in ("topic", "topics", "topicsPattern") if name in given]
+    ways = [name for name in WAYS_TO_NAME_TOPICS if name in given]
     if not ways and given.path is not None:
         given.problems.append(
             "Topics are no paths: use .option('topic', ...) and load()."

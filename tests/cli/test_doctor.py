@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from pulsar_spark.cli import doctor
-from pulsar_spark.cli.doctor import BAD, NOT_DONE, OK
+from pulsar_spark.cli.doctor import BAD, NOT_DONE, OK, WARNING
 from pulsar_spark.schemas.info import SchemaType
 from tests.support.scripted_broker import (
     ScriptedBroker,
@@ -128,22 +128,61 @@ def test_options_that_cannot_be(run: Run) -> None:
     assert "service.url is required" in found["options"]["found"]
 
 
-def test_options_that_no_write_takes(run: Run) -> None:
-    """Each may be fine alone; what a batch write or a stream takes is fine."""
+@pytest.mark.parametrize(
+    ("given", "result", "text"),
+    [
+        ("topic=t", OK, ""),
+        ("pulsar.producer.chunkingEnabled=true", OK, ""),
+        ("deliveryGuarantee=idempotent topicsPattern=public/default/a.*", OK, ""),
+        ("topic=t encryption.required=true encryption.privateKeys=file:/k", OK, ""),
+        ("predefinedSubscription=s startingOffsets=subscription", OK, ""),
+        (
+            "topic=t startingOffsets=latest",
+            WARNING,
+            "As a batch read: startingOffsets cannot be latest",
+        ),
+        (
+            "deliveryGuarantee=exactly-once",
+            WARNING,
+            "As a stream that writes: An exactly-once stream needs idempotenceId",
+        ),
+        (
+            "deliveryGuarantee=exactly-once idempotenceId=orders",
+            WARNING,
+            "As a batch write: idempotenceId cannot be set",
+        ),
+        (
+            "deliveryGuarantee=idempotent startingOffsets=subscription",
+            WARNING,
+            "As a stream that reads: startingOffsets=subscription needs",
+        ),
+        (
+            "deliveryGuarantee=idempotent pulsar.producer.chunkingEnabled=true",
+            BAD,
+            "pulsar.producer.chunkingEnabled cannot be true",
+        ),
+        ("minPartitions=4 maxPartitions=1", BAD, "maxPartitions must not be below"),
+        ("topic=t topics=u", BAD, "topic and topics cannot be used together"),
+        (
+            "startingTime=2026-01-01 startingOffsets=earliest",
+            BAD,
+            "startingOffsets and startingTime cannot be used together",
+        ),
+        (
+            "startingOffsets=subscription",
+            BAD,
+            "As a stream that reads: startingOffsets=subscription needs",
+        ),
+    ],
+)
+def test_options_together(run: Run, given: str, result: str, text: str) -> None:
+    """They are judged as each kind of job that they may be for; one kind is enough."""
+    options = [part for option in given.split() for part in ("-o", option)]
     nowhere = ["-o", "service.url=pulsar://127.0.0.1:1", "--deadline", "1"]
-    idempotent = ["-o", "deliveryGuarantee=idempotent"]
-    chunked = ["-o", "pulsar.producer.chunkingEnabled=true"]
-    _, found = steps(run, *nowhere, "-o", "topic=t", *idempotent, *chunked)
-    assert found["options"]["result"] == BAD
-    assert "chunkingEnabled cannot be true" in found["options"]["found"]
-    for fine in (
-        chunked,
-        [*idempotent, "-o", "topicsPattern=public/default/a.*"],
-        ["-o", "deliveryGuarantee=exactly-once"],
-        ["-o", "deliveryGuarantee=exactly-once", "-o", "idempotenceId=orders"],
-    ):
-        _, found = steps(run, *nowhere, *fine)
-        assert found["options"]["result"] == OK, fine
+    _, found = steps(run, *nowhere, *options)
+    assert found["options"]["result"] == result
+    assert text in found["options"]["found"]
+    assert found["connection"]["result"] == (NOT_DONE if result == BAD else BAD)
 
 
 # -- this machine ----------------------------------------------------------------------
