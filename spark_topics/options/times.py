@@ -17,6 +17,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # The last millisecond that a datetime can hold, and so what Spark can show.
 _MAX_TIME_MS = 253402300799999
 
+# As milliseconds they are in the January to April of 1970, as seconds from 2001 on.
+_LOOKS_LIKE_SECONDS = range(10**9, 10**10)
+
 
 def parse_time(value: object) -> int:
     """Return milliseconds since 1970 UTC.
@@ -26,14 +29,20 @@ def parse_time(value: object) -> int:
             names no zone, and whose digits below a millisecond are cut off.
 
     Raises:
-        ValueError: It is none, or none that a row can hold.
+        ValueError: It is none, or none that a row can hold, or a number of seconds.
     """
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
+        value = int(value)
     if isinstance(value, str):
-        text = value.strip()
-        digits = re.fullmatch(r"-?[0-9]{1,18}", text)
-        time_ms = int(text) if digits else _parse_iso(text)
+        time_ms = _parse_iso(value.strip())
     elif isinstance(value, int) and not isinstance(value, bool):
         time_ms = value
+        if time_ms in _LOOKS_LIKE_SECONDS:
+            moment = _EPOCH + timedelta(milliseconds=time_ms)
+            raise ValueError(
+                f"{time_ms} is {moment:%Y-%m-%dT%H:%M:%SZ}, since times are"
+                f" milliseconds: for seconds write {time_ms}000"
+            )
     else:
         raise ValueError(f"{shorten(value)} is not a time")
     if not 0 <= time_ms <= _MAX_TIME_MS:

@@ -647,6 +647,15 @@ def test_bad_times_name_the_option(text: str) -> None:
         parse_times(text, option="startingTime")
 
 
+@pytest.mark.parametrize("text", ["1700000000", '{"t":1700000000}'])
+def test_seconds_are_no_milliseconds(text: str) -> None:
+    """A number of today's seconds would be a time in January of 1970, in silence."""
+    seen = "1700000000 is 1970-01-20T16:13:20Z, since times are milliseconds"
+    with pytest.raises(OptionError, match=f"{seen}: for seconds write 1700000000000"):
+        parse_times(text, option="startingTime")
+    assert parse_times("1970-01-20T16:13:20Z", "o") == TimesSpec(1_700_000_000)
+
+
 @given(st.text() | st.text('{}[]":,t0123456789-latesr', max_size=30))
 def test_any_text_is_a_value_or_an_option_error(text: str) -> None:
     """No text makes the parsers fail in another way."""
