@@ -212,22 +212,29 @@ def spelling(name: str) -> str:
     return spelt if spelt != name else ""
 
 
-#: What columns of Spark's Kafka source and sink are called here, "" for nothing.
+def almost(name: str) -> str:
+    """Return the name of our column that a name has but for one underscore, or ""."""
+    return _SPELT.get(f"_{name.casefold()}", "")
+
+
+#: What columns of Spark's Kafka source and sink are called here, "" for nothing; by
+#: name in lower case.
 OF_KAFKA = {
+    VALUE: VALUE,
     "key": KEY,
     "headers": "__messageProperties (MAP<STRING, STRING>)",
     "topic": TOPIC,
     "partition": PARTITION,
     "offset": "",
     "timestamp": "__eventTime",
-    "timestampType": "",
+    "timestamptype": "",
 }
 
 
 def renamed_from_kafka(names: Iterable[str]) -> str:
     """Return what to do about columns of Kafka's, such as "key to __key"."""
     return ", ".join(
-        f"{name} to {OF_KAFKA[name]}" if OF_KAFKA[name] else f"drop {name}"
+        f"{name} to {new}" if new else f"drop {name}"
         for name in names
-        if name in OF_KAFKA
+        if (new := OF_KAFKA.get(name.casefold(), name)) != name
     )

@@ -218,7 +218,7 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
             f"nothing says the topic: set the option `topic`, or add `{TOPIC}`"
             + (
                 f" (rename Kafka's columns: {renamed_from_kafka(names)})"
-                if "topic" in names
+                if "topic" in map(str.casefold, names)
                 else ""
             )
         )

@@ -25,7 +25,13 @@ from pulsar_spark.arrow.values.key_value_encoder import (
 )
 from pulsar_spark.arrow.values.primitive_encoder import PrimitiveEncoder, primitive_of
 from pulsar_spark.arrow.values.raw import RawEncoder
-from pulsar_spark.columns import OF_KAFKA, VALUE, renamed_from_kafka, spelling
+from pulsar_spark.columns import (
+    OF_KAFKA,
+    VALUE,
+    almost,
+    renamed_from_kafka,
+    spelling,
+)
 from pulsar_spark.schemas.avro import parse_avro
 from pulsar_spark.schemas.info import (
     InvalidSchemaError,
@@ -124,6 +130,7 @@ def new_schema(columns: pa.Schema, wanted: str, encoding: str) -> SchemaInfo | N
     """
     if wanted == "auto":
         _check_no_kafka(columns)
+        _check_underscores(columns)
         info = _natural(columns)
     elif wanted == "bytes":
         info = None
@@ -139,16 +146,25 @@ def new_schema(columns: pa.Schema, wanted: str, encoding: str) -> SchemaInfo | N
 
 def _check_no_kafka(columns: pa.Schema) -> None:
     """Refuse rows for Kafka's sink, from which a record would be made in silence."""
-    names = [name for name in columns.names if name != VALUE]
-    if VALUE not in columns.names or not names or not set(names) <= set(OF_KAFKA):
+    types = {field.name.casefold(): field.type for field in columns}
+    if VALUE not in types or len(columns) == 1 or not set(types) <= set(OF_KAFKA):
         return
-    type_ = columns.field(VALUE).type
-    if is_text(type_) or is_bytes(type_):
+    if is_text(types[VALUE]) or is_bytes(types[VALUE]):
         raise InvalidSchemaError(
             "their columns are those of Spark's Kafka source, and would be fields of a"
-            f" record. Rename {renamed_from_kafka(names)}; for a record with such"
-            " fields set schemaType=avro"
+            f" record. Rename {renamed_from_kafka(columns.names)}; for a record"
+            " with such fields set schemaType=avro"
         )
+
+
+def _check_underscores(columns: pa.Schema) -> None:
+    """Refuse a column that is meant as one of ours: it would be a field for good."""
+    for name in columns.names:
+        if meant := almost(name):
+            raise InvalidSchemaError(
+                f"`{name}` is spelt `{meant}`; for a record with a field `{name}` set"
+                " schemaType=avro"
+            )
 
 
 def extended_schema(

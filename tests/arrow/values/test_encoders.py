@@ -362,6 +362,8 @@ HEADERS = pa.list_(pa.struct([("key", TEXT), ("value", BYTES)]))
     [
         ((("key", TEXT), ("value", TEXT)), "Rename key to __key; for a record"),
         ((("value", BYTES), ("topic", TEXT)), "Rename topic to __topic; for"),
+        ((("KEY", TEXT), ("VALUE", TEXT)), "KEY to __key, VALUE to value; for"),
+        ((("Value", BYTES), ("TimestampType", TEXT)), "to value, drop TimestampType"),
         (
             (("key", BYTES), ("value", BYTES), ("headers", HEADERS), ("offset", TEXT)),
             (
@@ -378,6 +380,16 @@ def test_columns_of_kafka(columns: tuple[Any, ...], part: str):
     info = chosen(*columns, wanted="avro")
     assert info is not None
     assert info.type == SchemaType.AVRO
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("_key", "__key"), ("_EVENTTIME", "__eventTime")]
+)
+def test_an_underscore_too_few(name: str, meant: str):
+    """It is no field of a topic's first schema by mistake, but if asked for."""
+    with pytest.raises(InvalidSchemaError, match=f"`{name}` is spelt `{meant}`"):
+        chosen(("value", TEXT), (name, TEXT))
+    assert chosen(("value", TEXT), (name, TEXT), wanted="avro")
 
 
 @pytest.mark.parametrize(
