@@ -328,19 +328,12 @@ OF_SPARK = (
 )
 
 _IDENTIFIED = (DeliveryGuarantee.IDEMPOTENT, DeliveryGuarantee.EXACTLY_ONCE)
-_ONLY_WITH = {
-    "idempotenceId": _IDENTIFIED,
-    "transactionTimeoutMs": _IDENTIFIED,
-    "commitTopic": (DeliveryGuarantee.EXACTLY_ONCE,),
-}
 
 
 def write_options(given: Given) -> WriteOptions:
     """Parse the options of a write; problems are added to ``given``."""
     client = client_options(given)
-    for name, guarantees in _ONLY_WITH.items():
-        if given["deliveryGuarantee"] not in guarantees:
-            given.leave_out(name)
+    _check_guarantee(given)
     topics: tuple[TopicName, ...] | None = given["topic"]
     write = given.fill(
         WriteOptions,
@@ -360,6 +353,23 @@ def write_options(given: Given) -> WriteOptions:
     _check_idempotence(given, write)
     check_encryption(given, write.encryption)
     return write
+
+
+def _check_guarantee(given: Given) -> None:
+    """Refuse what asks for a guarantee that is not set; a mere limit is left out."""
+    guarantee = given["deliveryGuarantee"]
+    if guarantee not in _IDENTIFIED:
+        given.leave_out("transactionTimeoutMs")
+        if "idempotenceId" in given:
+            given.problems.append(
+                "idempotenceId needs deliveryGuarantee=idempotent, or exactly-once in a"
+                f" stream: a write with {guarantee.value} goes by no id."
+            )
+    if guarantee is not DeliveryGuarantee.EXACTLY_ONCE and "commitTopic" in given:
+        given.problems.append(
+            "commitTopic needs deliveryGuarantee=exactly-once: only such a stream"
+            " keeps its log of commits there."
+        )
 
 
 def _check_effects(given: Given, write: WriteOptions) -> None:

@@ -727,21 +727,34 @@ def test_a_checkpoint_is_no_identity_where_none_is_used(
 
 ONLY_WITH = {
     "idempotenceId": ("x", {"idempotent", "exactly-once"}),
-    "transactionTimeoutMs": ("5000", {"idempotent", "exactly-once"}),
     "commitTopic": ("t", {"exactly-once"}),
 }
 
 
 @pytest.mark.parametrize("name", ONLY_WITH)
 @pytest.mark.parametrize("guarantee", [one.value for one in Guarantee])
-def test_options_of_a_guarantee(
-    name: str, guarantee: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With another guarantee they change nothing but the log."""
+def test_options_of_a_guarantee(name: str, guarantee: str) -> None:
+    """With another guarantee they are refused: who sets them wants this one."""
     text, guarantees = ONLY_WITH[name]
-    without = write(guaranteed(guarantee), streaming=True)
-    result = write(guaranteed(guarantee) | {name: text}, streaming=True)
+    some = guaranteed(guarantee) | {name: text}
     if guarantee in guarantees:
+        assert write(some, streaming=True) != write(
+            guaranteed(guarantee), streaming=True
+        )
+    else:
+        (only,) = problems(some, streaming=True)
+        assert only.startswith(f"{name} needs deliveryGuarantee=")
+
+
+@pytest.mark.parametrize("guarantee", [one.value for one in Guarantee])
+def test_a_limit_of_transactions(
+    guarantee: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where there are none it changes nothing but the log."""
+    name = "transactionTimeoutMs"
+    without = write(guaranteed(guarantee), streaming=True)
+    result = write(guaranteed(guarantee) | {name: "5000"}, streaming=True)
+    if guarantee in ("idempotent", "exactly-once"):
         assert result != without
         assert not caplog.records
     else:
@@ -763,9 +776,9 @@ def test_options_of_a_guarantee(
 def test_bad_values_of_one_guarantee(
     name: str, text: str, message: str, guarantee: str
 ) -> None:
-    """They are refused even where the option has no effect."""
-    (only,) = problems(guaranteed(guarantee) | {name: text}, streaming=True)
-    assert only.startswith(f"{name} {message}")
+    """They are refused even where the option has no effect, or is refused itself."""
+    first, *_ = problems(guaranteed(guarantee) | {name: text}, streaming=True)
+    assert first.startswith(f"{name} {message}")
 
 
 def test_a_bad_commit_topic_is_named() -> None:
@@ -922,7 +935,7 @@ def test_all_problems_are_reported_together() -> None:
 def test_other_problems_show_beside_a_bad_guarantee() -> None:
     """No option escapes its check because the guarantee is not known."""
     found = problems({"deliveryGuarantee": "x", "idempotenceId": "a b"}, streaming=True)
-    assert [text.split(" ")[0] for text in found] == [
+    assert [text.split(" ")[0] for text in found[:2]] == [
         "deliveryGuarantee",
         "idempotenceId",
     ]
@@ -943,6 +956,19 @@ def test_refused_options(spec: Any, caplog: pytest.LogCaptureFixture) -> None:
         message = problem(spec.name, SECRET, streaming=streaming)
         assert message == f"{spec.name} is not supported yet by this version.{hint}"
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("producerName", "pulsar.producer.producerName"),
+        ("sendTimeout", "pulsar.producer.sendTimeoutMs"),
+        ("pulsar.producer.batchingMaxMesages", "pulsar.producer.batchingMaxMessages"),
+    ],
+)
+def test_the_nearest_option_of_a_write(name: str, near: str) -> None:
+    """It is looked for by its last part, too, among those that have an effect."""
+    assert problem(name, "1") == f"There is no option {name!r}. Did you mean {near}?"
 
 
 def test_hints_of_refused_options() -> None:
@@ -985,11 +1011,11 @@ def test_reads_and_writes_warn_apart(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_quiet(caplog: pytest.LogCaptureFixture) -> None:
     """On request nothing is said of options that have no effect."""
-    some = BASE | {P + "multiSchema": "true", "idempotenceId": "x"}
+    some = BASE | {P + "multiSchema": "true", "transactionTimeoutMs": "5000"}
     parse_write_options(some, streaming=False, quiet=True)
     assert not caplog.records
     parse_write_options(some, streaming=False)
-    assert warned(caplog) == ["idempotenceId", P + "multiSchema"]
+    assert warned(caplog) == [P + "multiSchema", "transactionTimeoutMs"]
 
 
 # Secrets

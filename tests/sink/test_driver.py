@@ -82,7 +82,8 @@ def options(broker: ScriptedBroker, *, streaming: bool, **further: str) -> Any:
         "pulsar.producer.batchingMaxPublishDelayMicros": "60000000",
         **further,
     }
-    if streaming or given["deliveryGuarantee"] != "exactly-once":
+    guarantee = given["deliveryGuarantee"]
+    if guarantee == "idempotent" or (streaming and guarantee == "exactly-once"):
         given.setdefault("idempotenceId", "orders")
     return parse_write_options(given, streaming=streaming)
 
