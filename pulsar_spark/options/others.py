@@ -430,6 +430,20 @@ SOURCES: Mapping[str, tuple[OtherOption, ...]] = {
     "Databricks": DATABRICKS,
 }
 
+#: Names of no source that people try, and what to use instead.
+_TRIED = {
+    "url brokerUrl broker brokers": "service.url, such as pulsar://host:6650",
+    "token authToken jwt": (
+        "pulsar.client.authPluginClassName=token with"
+        " pulsar.client.authParams=token:file:/path or token:env:NAME"
+    ),
+    "authentication auth": (
+        "pulsar.client.authPluginClassName with pulsar.client.authParams"
+    ),
+    "compression": "pulsar.producer.compressionType",
+    "partitionColumn": "the column __partition of the rows",
+}
+
 #: Beginning of names that are Kafka's, whatever follows.
 KAFKA_PREFIX = "kafka."
 
@@ -441,6 +455,9 @@ def problem_of_other(key: str) -> str:
             if option.name.lower() == key.lower():
                 note = option.note.replace("`", "")
                 return f"{option.name} is an option of {source}: {note}."
+    for names, cure in _TRIED.items():
+        if key.lower() in names.lower().split():
+            return f"There is no option {key!r}: use {cure}."
     if key.lower().startswith(KAFKA_PREFIX):
         return (
             f"{key!r} is a setting of Kafka's clients, which mean nothing to Pulsar's:"

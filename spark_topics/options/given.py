@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from spark_topics.errors import OptionError
 from spark_topics.options.spec import Model, OptionSpec, Scope, Support, specs_by_field
-from spark_topics.options.values import nearest
 from spark_topics.system import System
 
 _ModelT = TypeVar("_ModelT", bound=Model)
@@ -53,10 +52,9 @@ class KnownOptions:
         problem_of_other: Callable[[str], str] = lambda _: "",
     ) -> None:
         self.system = system
-        self._names: dict[str, str] = {}  # as documents spell them, by plain key
+        self._specs = tuple(specs)
         self._by_key: dict[str, OptionSpec[Any]] = {}
-        for spec in specs:
-            self._names[_plain(spec.name)] = spec.name
+        for spec in self._specs:
             for key in map(_plain, (spec.name, *spec.aliases)):
                 assert self._by_key.get(key, spec) is spec, key
                 self._by_key[key] = spec
@@ -75,11 +73,28 @@ class KnownOptions:
         prefix = self._ignored_prefix
         return prefix is not None and _plain(key).startswith(prefix)
 
-    def problem_of_unknown(self, key: str) -> str:
+    def problem_of_unknown(self, key: str, use: Scope) -> str:
         """Return a sentence about a name that is no option."""
         return self._problem_of_other(_shown(key)) or (
-            f"There is no option {_shown(key)!r}.{nearest(_plain(key), self._names)}"
+            f"There is no option {_shown(key)!r}.{self._nearest(key, use)}"
         )
+
+    def _nearest(self, key: str, use: Scope) -> str:
+        """Return a question after the most similar option, "" where none is similar.
+
+        Options of another use count less, for a set of options may serve several.
+        """
+        scores = (
+            (
+                _similarity(key, name) + (_OF_THIS_USE if spec.scope & use else 0),
+                spec.name,
+            )
+            for spec in self._specs
+            if spec.available
+            for name in (spec.name, *spec.aliases)
+        )
+        score, best = max(scores, default=(0, ""))
+        return f" Did you mean {best}?" if score >= _NEAR else ""
 
 
 def _shown(key: str) -> str:
@@ -91,6 +106,24 @@ def _shown(key: str) -> str:
     name = _NAME.match(key)
     assert name is not None
     return key if name.end() == len(key) else f"{name[0]}..."
+
+
+#: How similar a name must be, and how much the use adds.
+_NEAR, _OF_THIS_USE = 0.8, 0.1
+
+
+def _similarity(key: str, name: str) -> float:
+    """Return how similar two names are, or their last parts if that is more."""
+    import difflib  # no other call of a query needs it
+
+    def bare(text: str) -> str:
+        return re.sub(r"[^a-z0-9]", "", text.lower())
+
+    last_parts = key.rpartition(".")[2], name.rpartition(".")[2]
+    return max(
+        difflib.SequenceMatcher(None, bare(left), bare(right)).ratio()
+        for left, right in ((key, name), last_parts)
+    )
 
 
 def _plain(key: str) -> str:
@@ -138,7 +171,7 @@ class Given:
                 self.path = text
                 self._ignored.append(key)
             else:
-                self.problems.append(known.problem_of_unknown(key))
+                self.problems.append(known.problem_of_unknown(key, use))
 
     def __contains__(self, name: str) -> bool:
         """Return whether the user set an option, valid or not."""

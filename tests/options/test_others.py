@@ -215,6 +215,25 @@ def test_any_setting_of_kafkas_clients(name: str) -> None:
         parse({"service.url": "pulsar://h", "topic": "t", name: "1"}, Scope.BATCH)
 
 
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("token", "use pulsar.client.authPluginClassName=token with"),
+        ("JWT", "use pulsar.client.authPluginClassName=token with"),
+        ("authentication", "use pulsar.client.authPluginClassName with"),
+        ("brokerUrl", "use service.url"),
+        ("url", "use service.url"),
+        ("compression", "use pulsar.producer.compressionType"),
+    ],
+)
+def test_names_that_people_try(name: str, cure: str) -> None:
+    """They are answered with ours; what stands in them is not shown."""
+    some = {"service.url": "pulsar://h", "topic": "t", name: "s3cret"}
+    with pytest.raises(OptionError, match=f"no option '{name}': {cure}") as caught:
+        parse_write_options(some, streaming=False)
+    assert "s3cret" not in str(caught.value)
+
+
 def test_numbers_of_kafka() -> None:
     """They cannot be message ids: starting elsewhere in silence would be worse."""
     for option in "startingOffsets", "endingOffsets":

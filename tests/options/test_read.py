@@ -320,6 +320,11 @@ def test_option_given_twice() -> None:
         ("checkpointlocatoin", "checkpointLocation"),
         ("pulsar.client.operationtimeout", "pulsar.client.operationTimeoutMs"),
         ("pulsar.reader.readcompact", "pulsar.reader.readCompacted"),
+        ("readerName", "pulsar.reader.readerName"),
+        ("useTls", "pulsar.client.useTls"),
+        ("tls_trust_certs_file_path", "pulsar.client.tlsTrustCertsFilePath"),
+        ("subscriptionName", "predefinedSubscription"),
+        ("producerName", "pulsar.producer.producerName"),
     ],
 )
 def test_unknown_option_names_the_nearest(key: str, near: str) -> None:
