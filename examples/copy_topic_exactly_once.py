@@ -17,7 +17,7 @@ METADATA = ["__key", "__eventTime", "__messageProperties", "__tombstone"]
 
 
 def main(source: str, target: str, checkpoint: str, service_url: str) -> None:
-    """Copy the stored rows in micro-batches, and end. Both topics must exist."""
+    """Copy the stored rows in micro-batches, and end. The source must exist."""
     spark = pulsar_spark.session()
     rows = (
         spark.readStream.format("pulsar")

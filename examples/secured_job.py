@@ -23,7 +23,7 @@ import pulsar_spark
 def main(
     source: str, target: str, checkpoint: str, service_url: str, folder: str
 ) -> None:
-    """Copy what is there now, and end. Both topics must exist."""
+    """Copy what is there now, and end. The topic that is read must exist."""
     secured = {
         "service.url": service_url,
         "pulsar.client.tlsTrustCertsFilePath": f"{folder}/ca.pem",

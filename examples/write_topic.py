@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import sys
 
-from pyspark.sql import SparkSession
+import pulsar_spark
 
 
 def main(topic: str, service_url: str) -> None:
-    """Write a thousand orders. The topic must exist."""
-    spark = SparkSession.builder.appName("write a topic").getOrCreate()
+    """Write a thousand orders. A topic that does not exist is left to the broker."""
+    spark = pulsar_spark.session()
     orders = spark.range(1000).selectExpr(
         "to_json(struct(id, id % 7 AS customer)) AS value",
         "CONCAT('customer-', id % 7) AS __key",  # one customer's orders stay in order

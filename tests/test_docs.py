@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
 import uuid
@@ -16,6 +17,7 @@ from pulsar_spark.options import METADATA_COLUMNS_ALL
 from tests.support import docs
 from tests.support.docs import DOCS, DOCUMENTS, REPOSITORY, ROOT
 from tests.support.key_pairs import rsa_pair
+from tests.support.products import PRODUCTS
 from tests.test_examples import send
 
 if TYPE_CHECKING:
@@ -136,6 +138,39 @@ def test_prose_is_wrapped(document: Path) -> None:
     """No line of prose is longer than 100 characters; tables and code may be."""
     lines = docs.prose(document.read_text()).splitlines()
     assert [line for line in lines if len(line) > 100] == []
+
+
+def texts_of_modules() -> Iterator[str]:
+    """Yield the texts in the code of all packages."""
+    for name, product in PRODUCTS.items():
+        for path in (product.folder / name).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+
+
+def test_nothing_of_ours_is_installed_by_its_name() -> None:
+    """No index has it: there anyone may own the name. A path says what is meant."""
+    names = r"(?:pulsar|tubemq|ydb-topic)[-_]spark"
+    pattern = re.compile(rf"pip install\b[^`\n]*[\s'\"]{names}(?![-\w/.])")
+    texts = [*texts_of_modules(), *(page.read_text() for page in DOCUMENTS)]
+    assert [found[0] for text in texts for found in pattern.finditer(text)] == []
+    assert pattern.search("python -m pip install --no-deps 'pulsar-spark[spark]'")
+    assert not pattern.search("pip install '/path/to/pulsar-spark[testing]'")
+
+
+def test_sessions_are_those_of_the_package() -> None:
+    """A builder alone starts a Python in which Spark may not find the format."""
+    files = {path: path.read_text() for path in (ROOT / "examples").glob("*.py")}
+    del files[ROOT / "examples" / "demo.py"]  # which sets that Python itself
+    code = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+    pages = {
+        page: "".join(code.findall(page.read_text()))
+        for page in DOCUMENTS
+        if page not in docs.SIBLING_PAGES
+    }
+    alone = [path.name for path, text in (files | pages).items() if "OrCreate" in text]
+    assert alone == []
 
 
 # -- Commands ------------------------------------------------------------------------
