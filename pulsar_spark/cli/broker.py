@@ -15,7 +15,7 @@ from typing import Any
 from pulsar_spark.cli.arguments import DONE, FAILED
 from pulsar_spark.cli.output import complain, say
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
-from pulsar_spark.testing.jars import DEFAULT_VERSION
+from pulsar_spark.testing.jars import DEFAULT_VERSION, release_of
 from pulsar_spark.testing.processes import BrokerStartError
 
 
@@ -32,25 +32,40 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--release",
+        type=_release,
         default=DEFAULT_VERSION,
         metavar="VERSION",
         help=f"release of Pulsar, {DEFAULT_VERSION} by default",
     )
     parser.add_argument(
         "--port",
-        type=int,
+        type=_port,
         default=6650,
         metavar="N",
         help="port of the service URL, 6650 by default; 0 for a free port",
     )
     parser.add_argument(
         "--admin-port",
-        type=int,
+        type=_port,
         default=8080,
         metavar="N",
         help="port of the admin REST, 8080 by default; 0 for a free port",
     )
     parser.set_defaults(run=run)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"a port is 0 to 65535, not {text}")
+    return int(text)
+
+
+def _release(text: str) -> str:
+    try:
+        release_of(text)
+    except BrokerStartError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -27,9 +27,18 @@ POM_5 = Path(__file__).with_name("pom-5.xml")
 
 
 def release_of(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version: ``(4, 0)`` of ``4.0.7``."""
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
+    """Return the first two numbers of a version: ``(4, 0)`` of ``4.0.7``.
+
+    Raises:
+        BrokerStartError: Pulsar's releases have no such names.
+    """
+    match = re.fullmatch(r"([0-9]{1,3})\.([0-9]{1,3})\.[0-9][\w.-]*", version)
+    if match is None:
+        raise BrokerStartError(
+            f"{version!r} is no release of Pulsar: write all of it, such as"
+            f" {DEFAULT_VERSION}."
+        )
+    return int(match[1]), int(match[2])
 
 
 def pom_of(version: str) -> Path:
@@ -141,8 +150,14 @@ def _run_maven(version: str, pom: Path, answer: Path, progress: TextIO | None) -
                 shown = time.monotonic()
                 note(progress, f"  {downloads}")
     if process.returncode != 0 or not answer.exists():
+        said = _COLOURS.sub("", "".join(last))
+        parent = rf"org\.apache\.pulsar:pulsar:pom:{re.escape(version)}"
+        if re.search(rf"not find artifact {parent} |{parent} was not found", said):
+            raise BrokerStartError(
+                f"There is no Pulsar {version} in Maven's repository."
+            )
         raise BrokerStartError(
-            f"Maven could not resolve the jars of Pulsar {version}:\n{''.join(last)}"
+            f"Maven could not resolve the jars of Pulsar {version}:\n{said}"
         )
     note(progress, f"  done: {downloads.megabytes:.0f} MB; the rest was here.")
 
@@ -151,6 +166,7 @@ def _run_maven(version: str, pom: Path, answer: Path, progress: TextIO | None) -
 #: small files that name the jars it needs. Then those of ``pom-5.xml``, of 304 jars.
 _DOWNLOADS = (800, 100)
 _DOWNLOADS_5 = (900, 250)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _DOWNLOADED = re.compile(r"Downloaded from \S+ \S+ \(([\d.]+) ([kMG]?)B at")
 _UNITS = {"": 1e-6, "k": 1e-3, "M": 1.0, "G": 1e3}
 

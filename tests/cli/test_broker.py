@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_spark.cli.main import parser
 from pulsar_spark.testing.admin import Admin
 from tests.support.commands import Run
 from tests.support.commands import run as run
@@ -45,6 +46,26 @@ def test_a_broker_to_play_with(order: signal.Signals) -> None:
         process.send_signal(order)
         assert process.wait(120) == 0
     assert not log.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("--release 4", "'4' is no release of Pulsar: write all of it, such as 4.0.7."),
+        ("--release latest", "'latest' is no release"),
+        ("--release v4.0.7", "'v4.0.7' is no release"),
+        ("--port 70000", "a port is 0 to 65535, not 70000"),
+        ("--admin-port=-1", "a port is 0 to 65535, not -1"),
+        ("--port x", "a port is 0 to 65535, not x"),
+    ],
+)
+def test_what_cannot_be(
+    arguments: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error says what can be, and nothing is started."""
+    with pytest.raises(SystemExit):
+        parser().parse_args(["broker", *arguments.split()])
+    assert text in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_spark.testing.jars import Downloads, pom_of, resolve_classpath
+from pulsar_spark.testing.jars import (
+    Downloads,
+    pom_of,
+    release_of,
+    resolve_classpath,
+)
 from pulsar_spark.testing.processes import BrokerStartError
 from tests.support.fixtures import Clock
 
@@ -25,6 +30,37 @@ def test_jars_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(BrokerStartError, match="could not resolve"):
         resolve_classpath(progress=None)
     assert "--strict-checksums" in (tmp_path / "asked").read_text().split()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Could not find artifact org.apache.pulsar:pulsar:pom:9.9.9 in central (https:",
+        "org.apache.pulsar:pulsar:pom:9.9.9 was not found in https://repo during a",
+    ],
+)
+def test_a_release_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    """One sentence says so; of what Maven says otherwise the colours are left out."""
+    maven = tmp_path / "mvn"
+    maven.write_text(f"#!/bin/sh\nprintf '\\033[0m[ERROR] {said}\\033[0m\\n'\nexit 1\n")
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(BrokerStartError) as caught:
+        resolve_classpath("9.9.9", progress=None)
+    assert str(caught.value) == "There is no Pulsar 9.9.9 in Maven's repository."
+    with pytest.raises(BrokerStartError, match="could not resolve") as caught:
+        resolve_classpath("9.9.8", progress=None)
+    assert f"\n[ERROR] {said}\n" in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["4", "latest", "v4.0.7", "4.0", "4.0.7/x"])
+def test_what_is_no_release(version: str) -> None:
+    """All three numbers are needed."""
+    with pytest.raises(BrokerStartError, match=f"'{version}' is no release of Pulsar"):
+        release_of(version)
 
 
 def test_downloads_are_shown() -> None:
