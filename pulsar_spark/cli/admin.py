@@ -247,7 +247,8 @@ class Admin:
             self._call("DELETE", f"{call}?force=false")
             return
         scalable = f"{_path(topic.base)}/subscriptions/{quote(name, safe='')}"
-        with contextlib.suppress(TopicNotFoundError):  # most often it has ended
+        # Most often it has ended; and not every release has this call.
+        with contextlib.suppress(TopicNotFoundError, ProtocolError):
             self._call("DELETE", f"{self.url}/admin/v2/{scalable}")
         self._call("DELETE", call)
 
@@ -393,7 +394,10 @@ class Admin:
             why = foreign_text(cause.verify_message)
             return TlsError(f"{where} shows a certificate that is not trusted: {why}.")
         if isinstance(cause, ssl.SSLError):
-            return TlsError(f"{where} cannot be spoken to by TLS: {cause.reason}.")
+            return TlsError(
+                f"{where} cannot be spoken to by TLS: {cause.reason}. Is it the port"
+                " of https, usually 8443?"
+            )
         if isinstance(cause, TimeoutError):
             why = f"does not answer within {self._options.operation_timeout_s:g} s"
         elif isinstance(cause, OSError):
@@ -410,14 +414,16 @@ class Admin:
 def _answer(method: str, url: str, reply: HttpReply, shown: bytes) -> Any:
     """Return the content of a reply, or raise its error without the credential."""
     status = reply.status
-    if status in (200, 204):
+    if status in (200, 204, 404):
         try:
-            return json.loads(reply.body or b"null")
+            content = json.loads(reply.body or b"null")
         except (ValueError, RecursionError):
             raise ProtocolError(
                 f"{_shown(url)} answered something else than JSON. Is it a broker's "
                 "HTTP port?"
             ) from None
+        if status != 404:
+            return content
     text = f"{method} {_shown(url)} was answered with {status}: {_reason(reply, shown)}"
     if status in (401, 403):
         raise AuthError(

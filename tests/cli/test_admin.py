@@ -310,9 +310,21 @@ def test_who_asks_by_a_certificate(stub: AdminStub, authority: Authority) -> Non
 def test_tls_where_there_is_none(stub: AdminStub) -> None:
     """The port of HTTP is no port of https."""
     url = stub.url.replace("http:", "https:")
-    with pytest.raises(TlsError, match=r"cannot be spoken to by TLS: .*WRONG_VERSION"):
+    why = r"cannot be spoken to by TLS: .*WRONG_VERSION.*8443"
+    with pytest.raises(TlsError, match=why):
         admin(url).stats(T.full_name)
     assert not stub.asked
+
+
+def test_a_server_that_is_no_brokers(stub: AdminStub) -> None:
+    """A page that is not there does not mean that a topic is not."""
+    path = "/admin/v2/persistent/public/default/a%20b/stats"
+    stub.answers[f"GET {path}"] = 404, b"<html>Not Found</html>"
+    with pytest.raises(ProtocolError, match="Is it a broker's HTTP port"):
+        admin(stub.url).stats(T.full_name)
+    stub.answers[f"GET {path}"] = 404, None
+    with pytest.raises(TopicNotFoundError):
+        admin(stub.url).stats(T.full_name)
 
 
 @pytest.mark.parametrize(
