@@ -304,7 +304,8 @@ def _show(
         )
         return
     if not found:
-        say("No subscription of Spark's.")
+        if not failed:
+            say("No subscription of Spark's.")
         return
     head = ["TOPIC PARTITION", "SUBSCRIPTION", "KIND", "BACKLOG", "CONNECTED"]
     head += ["MADE BY", "OWNER"]

@@ -80,6 +80,22 @@ def test_listed(full: AdminStub, run: Run) -> None:
     assert all(method == "GET" for method, *_ in full.asked)
 
 
+def test_what_is_not_known(stub: AdminStub, run: Run) -> None:
+    """Where a question failed nothing is said of there being none."""
+    path = "/admin/v2/persistent/public/default/t"
+    none = "No subscription of Spark's."
+    stub.answers[f"GET {path}/partitions?checkAllowAutoCreation=false"] = (
+        200,
+        {"partitions": 0},
+    )
+    stub.answers[f"GET {path}/stats"] = 200, {}
+    code, printed = run("subscriptions", "t", "--admin-url", stub.url)
+    assert (code, none in printed) == (0, True)
+    stub.answers[f"GET {path}/stats"] = 403, {"reason": "no"}
+    code, printed = run("subscriptions", "t", "--admin-url", stub.url)
+    assert (code, none in printed) == (1, False)
+
+
 def test_what_a_checkpoint_owns(full: AdminStub, tmp_path: Path, run: Run) -> None:
     """Whatever its name: it is shown as owned, and kept."""
     end = offset({T: "7:1"}, subscription="predefined")
