@@ -38,6 +38,13 @@ _VERSION = "v1"
 #: Names that Hadoop has for what others name otherwise.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
+#: What to look at where Arrow does not open a file system.
+_CURES = {
+    "s3": "the network, the region (AWS_REGION) and credentials (AWS_PROFILE, or"
+    " AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY)",
+    "hdfs": "that libjvm and libhdfs are found (JAVA_HOME, HADOOP_HOME, CLASSPATH)",
+}
+
 #: No log of a query has a file this large.
 _MOST_BYTES = 64 << 20
 
@@ -226,10 +233,13 @@ def _open(location: str) -> tuple[Any, str]:
         files, path = fs.FileSystem.from_uri(uri)
     except (pa.ArrowException, OSError, ValueError) as error:
         # What Arrow says may quote the URI, and that may hold a key.
-        raise CheckpointError(
-            f"The checkpoint cannot be read: Arrow has no file system for {scheme}:"
-            f" as it is given ({type(error).__name__})."
-        ) from None
+        if "Unrecognized filesystem" in str(error):
+            why = f"Arrow has no file system for {scheme}:"
+        else:
+            why = f"{scheme}: could not be opened ({type(error).__name__})"
+            cure = _CURES.get(_SCHEMES.get(scheme, scheme), "the URI and credentials")
+            why += f": check {cure}"
+        raise CheckpointError(f"The checkpoint cannot be read: {why}.") from None
     return files, path
 
 

@@ -81,8 +81,22 @@ def test_forms_of_later_versions(folder: Path) -> None:
 
 def test_places_that_arrow_does_not_know() -> None:
     """They are an error that shows no more than the scheme."""
-    with pytest.raises(CheckpointError, match="wasbs") as caught:
+    with pytest.raises(CheckpointError, match="no file system for wasbs:") as caught:
         Checkpoint("wasbs://user:secret@host/path")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("location", "cure"),
+    [
+        ("hdfs://secret:x/y", r"hdfs: could not be opened \(\w+\): check .*CLASSPATH"),
+        ("abfs://secret/x", r"abfs: could not be opened \(\w+\): check the URI and"),
+    ],
+)
+def test_places_that_do_not_open(location: str, cure: str) -> None:
+    """The error says what to look at, and nothing of the URI."""
+    with pytest.raises(CheckpointError, match=cure) as caught:
+        Checkpoint(location)
     assert "secret" not in str(caught.value)
 
 
