@@ -21,13 +21,6 @@ _ModelT = TypeVar("_ModelT", bound=Model)
 #: What names of options are made of, those of other sources included.
 _NAME = re.compile(r"[\w.-]*", re.ASCII)
 
-#: Spark 4.3 hands sources in Python an empty map for a table in its catalog.
-_NOTHING_CAME = (
-    "(Spark does not pass the OPTIONS of a catalog table to Python data sources: name"
-    " them in the query, by WITH (...) or .options(...).table(...), or use CREATE"
-    " TEMPORARY VIEW ... USING, which keeps them.)"
-)
-
 
 class KnownOptions:
     """Every option that a protocol knows.
@@ -156,7 +149,6 @@ class Given:
         self.warnings: list[str] = []
         self.path: str | None = None
         self._known = known
-        self._came = bool(options)
         self._ignored: list[str] = []
         self._keys: dict[str, tuple[str, str]] = {}  # key and text, by name
         # By name. None where there is a problem, so that it does not count as missing.
@@ -223,8 +215,7 @@ class Given:
             OptionError: With every problem found; of the system's own class.
         """
         if self.problems:
-            hints = () if self._came else (_NOTHING_CAME,)
-            raise self._known.system.option_error(*self.problems, *hints)
+            raise self._known.system.option_error(*self.problems)
         if not quiet:
             logger = self._known.system.logger("options")
             _warn_ignored(logger, self._ignored, "write" if self._is_write else "read")

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_topics.errors import OptionError, TopicsError
 from spark_topics.spark.modes import require_append
 from spark_topics.spark.plain_errors import PlainErrors
 from spark_topics.system import System
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_topics.sink.write import BatchWrite, StreamWrite
+
+#: Spark 4.3 hands sources in Python an empty map for a table in its catalog.
+_NOTHING_CAME = (
+    "(Spark does not pass the OPTIONS of a catalog table to Python data sources: name"
+    " them in the query, by WITH (...) or .options(...).table(...), or use CREATE"
+    " TEMPORARY VIEW ... USING, which keeps them.)"
+)
 
 
 class TopicDataSource(PlainErrors, DataSource):
@@ -30,6 +38,12 @@ class TopicDataSource(PlainErrors, DataSource):
     """
 
     system: ClassVar[System]
+
+    def explained(self, error: TopicsError) -> TopicsError:
+        """Return an error, and what to do where no option came at all."""
+        if isinstance(error, OptionError) and not self.options:
+            return self.system.option_error(*error.problems, _NOTHING_CAME)
+        return error
 
     def batch_write(self, schema: StructType) -> tuple[BatchWrite[Any], pa.Schema]:
         """Return how a batch query writes, and the columns that are written.

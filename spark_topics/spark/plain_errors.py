@@ -54,16 +54,20 @@ class PlainErrors:
             if inspect.isfunction(method):
                 setattr(cls, name, _with_plain_errors(method))
 
+    def explained(self, error: TopicsError) -> TopicsError:
+        """Return an error with what only this class can say of the error's cause."""
+        return error
+
 
 def _with_plain_errors(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return the method with plain errors, also of the iterator that it returns."""
 
     @functools.wraps(method)
-    def called(*args: Any, **named: Any) -> Any:
+    def called(self: PlainErrors, *args: Any, **named: Any) -> Any:
         try:
-            result = method(*args, **named)
+            result = method(self, *args, **named)
         except TopicsError as error:
-            raise _plain(error) from None
+            raise _plain(self.explained(error)) from None
         # Only the rows of a reader are an iterator.
         return _rows(result) if isinstance(result, Iterator) else result
 

@@ -278,16 +278,3 @@ def test_two_options_of_one_name() -> None:
     assert KnownOptions([same], NUMBERS)["AB"] is same
     assert KnownOptions([same], NUMBERS).get("c") is None
     assert not KnownOptions([same], NUMBERS).ignores("tube.admin.x")
-
-
-def test_nothing_came() -> None:
-    """As of a table in Spark's catalog: what to do is said."""
-    given = Given({}, KNOWN, Scope.BATCH)
-    given.problems.append("tube.master is required.")
-    with pytest.raises(OptionError, match=r"is required.*CREATE TEMPORARY VIEW"):
-        given.finish(quiet=False)
-    given = Given({"rows": "11"}, KNOWN, Scope.BATCH)
-    given.problems.append("tube.master is required.")
-    with pytest.raises(OptionError) as caught:
-        given.finish(quiet=False)
-    assert "CREATE TEMPORARY VIEW" not in str(caught.value)
