@@ -60,6 +60,36 @@ def topics_pattern(text: str, option: str) -> TopicsPattern:
     return compile_topics_pattern(text, option=option)
 
 
+def topic_in_path(path: str | None) -> TopicName | None:
+    """Return the topic that ``load(...)`` or ``save(...)`` names, None for none.
+
+    A table in Spark's catalog has a path, too: its place in a file system.
+    """
+    scheme, colon, _ = (path or "").partition(":")
+    if path is None or (colon and scheme not in ("persistent", "topic")):
+        return None
+    try:
+        return TopicName.parse(path)
+    except OptionError:
+        return None
+
+
+def problem_of_path(path: str | None, call: str, *, is_alone: bool) -> str:
+    """Return what is wrong with a path that names a topic.
+
+    Args:
+        path: As Spark gives it.
+        call: What set it, such as ``load``.
+        is_alone: Whether no option names a topic.
+    """
+    if is_alone:
+        return f"Topics are no paths: use .option('topic', ...) and {call}()."
+    return (
+        f"{call}({path!r}) names another topic than the options do: topics are no"
+        " paths, leave it out."
+    )
+
+
 # What brokers refuse: `PersistentTopic.subscribe` the names of its own cursors, and
 # `ServerCnx` (since 4.0.6) new names with a slash, which divides paths of the HTTP API.
 _RESERVED_NAME = "pulsar.dedup"

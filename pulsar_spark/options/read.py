@@ -547,7 +547,7 @@ def read_options(given: Given) -> ReadOptions:
         starting_offsets=starting_offsets,
         start_at_subscription=start is _AT_SUBSCRIPTION,
     )
-    _check_topics(given)
+    _check_topics(given, read)
     _check_effects(given, read)
     _check_names_of_kafka(given)
     _check_range(given, read)
@@ -595,18 +595,22 @@ def _check_names_of_kafka(given: Given) -> None:
         )
 
 
-def _check_topics(given: Given) -> None:
+def _check_topics(given: Given, read: ReadOptions) -> None:
     ways = [name for name in WAYS_TO_NAME_TOPICS if name in given]
     if not ways and given.path is not None:
-        given.problems.append(
-            "Topics are no paths: use .option('topic', ...) and load()."
-        )
+        given.problems.append(names.problem_of_path(given.path, "load", is_alone=True))
     elif not ways:
         given.problems.append("One of topic, topics and topicsPattern is required.")
     elif len(ways) > 1:
         given.problems.append(
             f"{' and '.join(ways)} cannot be used together: choose one."
         )
+    elif read.topics or read.topics_pattern:
+        topic = names.topic_in_path(given.path)
+        if topic is not None and topic not in read.topics:
+            given.problems.append(
+                names.problem_of_path(given.path, "load", is_alone=False)
+            )
 
 
 def _check_range(given: Given, read: ReadOptions) -> None:

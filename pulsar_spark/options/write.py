@@ -334,6 +334,7 @@ def write_options(given: Given) -> WriteOptions:
     """Parse the options of a write; problems are added to ``given``."""
     client = client_options(given)
     _check_guarantee(given)
+    _check_path(given)
     topics: tuple[TopicName, ...] | None = given["topic"]
     write = given.fill(
         WriteOptions,
@@ -369,6 +370,16 @@ def _check_guarantee(given: Given) -> None:
         given.problems.append(
             "commitTopic needs deliveryGuarantee=exactly-once: only such a stream"
             " keeps its log of commits there."
+        )
+
+
+def _check_path(given: Given) -> None:
+    topic = names.topic_in_path(given.path)
+    is_alone = "topic" not in given
+    if topic is not None and (is_alone or given["topic"] not in (None, (topic,))):
+        call = "start" if given.use is Scope.STREAM_WRITE else "save"
+        given.problems.append(
+            names.problem_of_path(given.path, call, is_alone=is_alone)
         )
 
 

@@ -345,6 +345,12 @@ def test_load_with_a_path_points_to_topic(caplog: pytest.LogCaptureFixture) -> N
     """
     (only,) = problems({"service.url": "pulsar://h", "path": "t"})
     assert only == "Topics are no paths: use .option('topic', ...) and load()."
+    (only,) = problems(BASE | {"path": "another"})
+    assert only == (
+        "load('another') names another topic than the options do: topics are no paths,"
+        " leave it out."
+    )
+    assert read(path="persistent://public/default/t") == read()
     assert read(path="file:/warehouse/t") == read()
     assert "no effect on this read, and are ignored: path" in caplog.text
 

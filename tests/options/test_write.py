@@ -250,8 +250,21 @@ def test_aliases(alias: str, text: str, field: str, value: Any) -> None:
 
 def test_a_path(caplog: pytest.LogCaptureFixture) -> None:
     """It is Spark's own, such as the location of a table: it names no topic."""
-    assert write({"path": "file:/warehouse/t"}) == write()
+    for path in ("file:/warehouse/t", "/warehouse/t"):
+        assert write({"path": path}) == write()
     assert "no effect on this write, and are ignored: path" in caplog.text
+
+
+@pytest.mark.parametrize(("call", "streaming"), [("save", False), ("start", True)])
+def test_a_topic_as_a_path(call: str, streaming: bool) -> None:
+    """It is answered with the option; beside that a topic of another name is none."""
+    for path in ("u", "public/default/u", "persistent://public/default/u"):
+        some = {"path": path}
+        (only,) = problems(some, streaming=streaming)
+        assert only == f"Topics are no paths: use .option('topic', ...) and {call}()."
+        assert write(some | {"topic": "u"}).topic == TopicName("public", "default", "u")
+        (only,) = problems(some | {"topic": "t"}, streaming=streaming)
+        assert only.startswith(f"{call}('{path}') names another topic than")
 
 
 OF_READS = [
