@@ -187,8 +187,14 @@ def decode_message_id(data: bytes) -> MessageId:
     Fields this package has no use for, such as ``ack_set``, are skipped.
 
     Raises:
+        TypeError: These are no bytes.
         ValueError: The bytes are cut short, malformed, or name no possible position.
     """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(
+            "decode_message_id takes bytes, as the column __messageId has them, not"
+            f" {type(data).__name__}"
+        )
     return _decode(bytes(data), nested=False)
 
 

@@ -402,6 +402,9 @@ LAYERS = {
     "source.plan": Layer(
         (*_SOURCE, "source.plan", "source.grouping", "source.parts"), (), _NETWORK
     ),
+    "source.plan.topic_ends": Layer(
+        (*_SOURCE, "source.plan", "builders"), (), _NETWORK
+    ),
     "source.missing": Layer((*_SOURCE, "source.plan", "source.missing"), (), _NETWORK),
     "source.read": Layer(
         (*_SOURCE, "source.plan", "source.missing", "source.read"), (), _NETWORK

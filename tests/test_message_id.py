@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pulsar_spark.message_id import (
@@ -68,6 +70,15 @@ def test_a_number_below_minus_one(name: str, field: str) -> None:
     """The error names the field."""
     with pytest.raises(ValueError, match=f"^{field} of a message id cannot be -2$"):
         decode_message_id(data_of(**{name: 2**64 - 2}))
+
+
+@pytest.mark.parametrize("wrong", ["12:3", 5, [8, 1], None])
+def test_what_is_no_bytes(wrong: Any) -> None:
+    """The error says what is taken; any form of bytes is."""
+    with pytest.raises(TypeError, match=f"takes bytes.*not {type(wrong).__name__}"):
+        decode_message_id(wrong)
+    data = encode_message_id(MessageId(1, 2))
+    assert decode_message_id(memoryview(bytearray(data))) == MessageId(1, 2)
 
 
 def test_positions_of_a_reader() -> None:

@@ -114,7 +114,16 @@ def dump_offsets(
 
     Returns:
         Such as ``{"persistent://public/default/t":{"0":"12:3:4","1":"latest"}}``.
+
+    Raises:
+        TypeError: A position is none.
     """
+    for name, position in offsets.items():
+        if not isinstance(position, Edge | MessageId):
+            raise TypeError(
+                f"the position of {name} must be a MessageId, which decode_message_id"
+                f" gives, not {type(position).__name__}"
+            )
     tree: dict[str, Any] = topic_tree(
         {name: _dump_position(position) for name, position in offsets.items()}
     )

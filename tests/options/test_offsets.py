@@ -533,6 +533,13 @@ def test_dumped_offsets_read_back(
         assert dump_offsets(spec.topics, unnamed=unnamed) == text
 
 
+def test_what_is_no_position() -> None:
+    """Of words and JSON it is said what stands here."""
+    wrong: Any = {"t": "earliest"}
+    with pytest.raises(TypeError, match=r"position of t must be a MessageId.*not str"):
+        dump_offsets(wrong)
+
+
 def test_dump_is_canonical_and_readable() -> None:
     """Topics and partitions are in natural order, whatever the order given."""
     positions: dict[str, Position] = {

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from pulsar_spark.builders import ReadOptions
 from pulsar_spark.message_id import (
     BEFORE_ALL,
     EARLIEST,
@@ -37,7 +38,7 @@ class EndOffsets(NamedTuple):
     following: str
 
 
-def end_offsets(options: dict[str, str]) -> EndOffsets:
+def end_offsets(options: Mapping[str, str] | ReadOptions) -> EndOffsets:
     """Return where topics end now. Asks brokers from this process, and reads nothing.
 
     A read with ``endingOffsets`` set to ``ending`` has all rows up to there. The next
@@ -48,13 +49,21 @@ def end_offsets(options: dict[str, str]) -> EndOffsets:
     with PULSAR_DATA_LOSS.
 
     Args:
-        options: As for ``spark.read.format("pulsar").options(**options)``.
+        options: As for ``spark.read.format("pulsar").options(**options)``, or
+            `ReadOptions`.
 
     Raises:
         OptionError: An option is unknown or wrong.
         TopicNotFoundError: A topic does not exist.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
+    if isinstance(options, ReadOptions):
+        options = options.as_dict()
+    if not isinstance(options, Mapping):
+        raise TypeError(
+            "end_offsets takes options as a dict or as ReadOptions, not"
+            f" {type(options).__name__}"
+        )
     # Each process of a query imports the package, and none of them needs these.
     from pulsar_spark.client.lookup import TopicLookup
     from pulsar_spark.client.pool import shared_pool

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pulsar_spark import end_offsets
+from pulsar_spark import ReadOptions, end_offsets
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import MessageId, TxnId
@@ -103,6 +103,16 @@ def test_a_topic_that_matches_before_the_plan(scripted: ScriptedBroker) -> None:
     assert reads.seen == entries("t", 3)
     reads.finish(reads.begin())
     assert reads.seen == entries("t", 3) + entries("u", 4)
+
+
+def test_forms_of_options(scripted: ScriptedBroker) -> None:
+    """They are a dict, or made by the class; the error says so of others."""
+    scripted.add_topic("persistent://public/default/t", [single(b"a")])
+    options = ReadOptions(service_url=scripted.url, topic="t")
+    assert end_offsets(options) == end_offsets(options.as_dict())
+    wrong: Any = scripted.url
+    with pytest.raises(TypeError, match="as a dict or as ReadOptions, not str"):
+        end_offsets(wrong)
 
 
 def test_there_is_nothing_yet(scripted: ScriptedBroker) -> None:
