@@ -48,7 +48,7 @@ exit codes:
   0 done, or nothing to do; 1 something is wrong, or was refused; 2 wrong usage
 """
 
-_HIDDEN = "hidden, for it may be secret; options are given as -o topic=NAME"
+_HIDDEN = "hidden, for it may be secret; a topic is given as -o topic=NAME"
 
 
 class Parser(argparse.ArgumentParser):
@@ -63,9 +63,15 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the arguments, and keep the arguments for `error`."""
+        """Parse the arguments, and keep the arguments for `error`.
+
+        A command refuses what it does not know: else its usage would not be shown.
+        """
         self._given = list(sys.argv[1:] if args is None else args)
-        return super().parse_known_args(args, namespace)
+        found, others = super().parse_known_args(args, namespace)
+        if others:
+            self.error(f"unrecognized arguments: {' '.join(others)}")
+        return found, others
 
     def error(self, message: str) -> NoReturn:
         """Exit with the message, without parts that may be secret."""

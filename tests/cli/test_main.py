@@ -40,6 +40,15 @@ def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
     assert "usage:" in printed
 
 
+@pytest.mark.parametrize("command", ["doctor", "peek", "plan"])
+def test_a_topic_by_position(run: Run, command: str) -> None:
+    """The usage is that of the command, and the error says how topics are given."""
+    code, printed = run(command, "public/default/t")
+    assert code == 2
+    assert f"usage: pulsar-spark {command} " in printed
+    assert "a topic is given as -o topic=NAME" in printed
+
+
 def test_words_that_a_space_has_cut_off(run: Run) -> None:
     """They may be a secret's: they are not shown, and a switch that is unknown is."""
     given = "pulsar.client.authParams=token:"
