@@ -49,9 +49,11 @@ def parse_service_url(text: str, option: str) -> ServiceUrl:
         raise OptionError(f"{option} must not contain a user or a password.")
     scheme, separator, rest = url.partition("://")
     if not separator:
+        has_port = _HOST.fullmatch(url) and ":" in url
+        example = url if has_port else "localhost:6650"
         raise OptionError(
             f"{option} must begin with pulsar:// or pulsar+ssl://, such as"
-            " pulsar://localhost:6650."
+            f" pulsar://{example}."
         )
     scheme = scheme.lower()
     _check_scheme(scheme, option)
@@ -76,7 +78,7 @@ def _check_scheme(scheme: str, option: str) -> None:
         raise OptionError(f"{option} must begin with pulsar:// or pulsar+ssl://.")
 
 
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[-.\w]+)(?::([0-9]{1,5}))?", re.ASCII)
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[-.\w]+)(?::([0-9]{1,18}))?", re.ASCII)
 
 
 def _host_and_port(text: str, default_port: int, option: str) -> str:
@@ -88,5 +90,7 @@ def _host_and_port(text: str, default_port: int, option: str) -> str:
         )
     port = int(match[2] or default_port)
     if not 1 <= port <= 65535:
-        raise OptionError(f"{option}: {match[1]} cannot have the port {port}.")
+        raise OptionError(
+            f"{option}: {match[1]} cannot have the port {port}: a port is 1 to 65535."
+        )
     return f"{match[1]}:{port}"

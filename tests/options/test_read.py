@@ -858,7 +858,8 @@ def test_service_url_with_tls(text: str, hosts: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("localhost:6650", "must begin with pulsar://"),
+        ("localhost", "must begin with pulsar:// or pulsar+ssl://, such as pulsar://l"),
+        ("broker:6651", "such as pulsar://broker:6651."),
         ("http://h:8080", "is the form of the admin URL"),
         ("HTTPS://h:8443", "is the form of the admin URL"),
         ("pulsar+tls://h:6651", "must begin with pulsar:// or pulsar+ssl://"),
@@ -871,6 +872,7 @@ def test_service_url_with_tls(text: str, hosts: tuple[str, ...]) -> None:
         ("pulsar://h:6650/path", "hosts with optional ports"),
         ("pulsar://h:0", "h cannot have the port 0"),
         ("pulsar://h:65536", "h cannot have the port 65536"),
+        ("pulsar://h:65500000", "the port 65500000: a port is 1 to 65535"),
         ("", "service.url is empty"),
     ],
 )
