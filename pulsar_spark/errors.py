@@ -4,6 +4,7 @@
 ::
 
     PulsarSparkError
+    ├── PackagesError          [PULSAR_PACKAGES]         not all that pip installs
     ├── OptionError            [PULSAR_OPTION]           options that cannot work
     ├── SchemaError            [PULSAR_SCHEMA]           columns a topic does not have
     ├── BadRowError            [PULSAR_BAD_ROW]          values a message cannot hold
@@ -108,6 +109,16 @@ class PulsarSparkError(kinds.TopicsError):
     """
 
     condition = "PULSAR"
+
+
+class PackagesError(PulsarSparkError):
+    """Packages are missing that pip installs together with this package.
+
+    Cure: Install them by the command in the message, for the Python that the message
+    names, and on each node that runs executors.
+    """
+
+    condition = "PULSAR_PACKAGES"
 
 
 class OptionError(PulsarSparkError, kinds.OptionError):

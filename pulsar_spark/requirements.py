@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
-from pulsar_spark.errors import PulsarSparkError
+from pulsar_spark.errors import PackagesError
 
 #: The packages by their modules. PySpark has pyarrow of its own accord, or fails first.
 _PACKAGES = {
@@ -21,12 +21,12 @@ def require_packages() -> None:
     """Check that the packages are installed, before an import fails.
 
     Raises:
-        PulsarSparkError: A package is missing; the error names all that are.
+        PackagesError: A package is missing; the error names all that are.
     """
     missing = [name for module, name in _PACKAGES.items() if not _is_there(module)]
     if missing:
         names = " ".join(missing)
-        raise PulsarSparkError(
+        raise PackagesError(
             f"pulsar-spark needs packages that {sys.executable} does not have: {names}."
             f" Install them there, and on each node that runs executors:"
             f" `{sys.executable} -m pip install {names}`."

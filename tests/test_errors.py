@@ -28,6 +28,7 @@ from pulsar_spark.errors import (
     InDoubtError,
     MessageTooLargeError,
     OptionError,
+    PackagesError,
     ProtocolError,
     PulsarSparkError,
     QueryConflictError,
@@ -47,6 +48,7 @@ from spark_topics.errors import TopicsError, condition_of
 
 EXAMPLES: list[PulsarSparkError] = [
     PulsarSparkError("Something."),
+    PackagesError("None."),
     OptionError("One.", "Two."),
     CheckpointError("Not one of ours."),
     CommitLogError("Not one of ours."),

@@ -46,7 +46,7 @@ def test_commands_say_what_to_install(
     code = f"from pulsar_spark.cli.main import main\nsys.exit(main([{command!r}]))"
     done = run_without(modules, code)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("[PULSAR] ")
+    assert done.stderr.startswith("[PULSAR_PACKAGES] ")
     assert f"`{sys.executable} -m pip install {packages}`" in done.stderr
     assert "Traceback" not in done.stderr
 
