@@ -165,8 +165,8 @@ class ClientOptions(_Options):
     """Whether a broker's certificate must be for the host that was asked for. Default:
     true. For: read, write."""
     use_key_store_tls: bool | None = _named("pulsar.client.useKeyStoreTls")
-    """Whether the stores below are used instead of files in PEM. Needs `pip install
-    cryptography`. Default: false. For: read, write."""
+    """Whether `tlsKeyStorePath` and `tlsTrustStorePath` are used instead of files in
+    PEM. Needs `pip install cryptography`. Default: false. For: read, write."""
     tls_trust_store_type: str | None = _named("pulsar.client.tlsTrustStoreType")
     """`PKCS12`. One of type `JKS` has to be converted. Default: PKCS12. For: read,
     write."""

@@ -144,8 +144,8 @@ class TlsOptions:
         "false",
         boolean,
         Scope.CLIENT,
-        "Whether the stores below are used instead of files in PEM. Needs"
-        " `pip install cryptography`.",
+        "Whether `tlsKeyStorePath` and `tlsTrustStorePath` are used instead of files in"
+        " PEM. Needs `pip install cryptography`.",
     )
     trust_store_type: str = option(
         f"{_CLIENT}tlsTrustStoreType",

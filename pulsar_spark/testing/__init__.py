@@ -5,7 +5,8 @@
 
     def test_job(pulsar_broker, spark):
         orders = pulsar_broker.new_topic("orders", partitions=2)
-        rows.write.format("pulsar").options(**pulsar_broker.options(orders)).save()
+        given = pulsar_broker.options(orders)
+        rows.write.format("pulsar").mode("append").options(**given).save()
         ...
 
 The fixture ``pulsar_broker`` of pytest is in ``pytest_pulsar_spark.py``, which pytest
