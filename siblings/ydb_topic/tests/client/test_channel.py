@@ -37,7 +37,7 @@ def options(service: TopicService, **values: object) -> ConnectionOptions:
 
 
 def test_describe(service: TopicService, channel: Channel):
-    """Partitions with offsets and family, codecs and quota."""
+    """Partitions with offsets and family, and codecs."""
     service.store.put("t", 1, b"abc", b"d")
     low, high = service.store.split("t", 0)
     topic = describe_topic(channel, "t", with_offsets=True)
@@ -47,7 +47,6 @@ def test_describe(service: TopicService, channel: Channel):
     assert [p.number for p in topic.active] == [1, low, high]
     assert (topic.partitions[1].end, topic.partitions[1].size_bytes) == (2, 4)
     assert topic.codecs == (1, 2, 4)
-    assert topic.write_bytes_per_second == 1 << 20
 
 
 def test_no_topic(channel: Channel):

@@ -397,7 +397,6 @@ class _Topics(ydb_topic_v1_pb2_grpc.TopicServiceServicer):  # type: ignore[misc]
                 ],
                 supported_codecs=pb.SupportedCodecs(codecs=topic.codecs),
                 consumers=[pb.Consumer(name=name) for name in topic.consumers],
-                partition_write_speed_bytes_per_second=1 << 20,
             )
             entry = getattr(result, "self")  # noqa: B009
             entry.name = topic.path.rsplit("/", 1)[1]

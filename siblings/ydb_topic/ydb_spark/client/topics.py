@@ -43,7 +43,6 @@ class TopicInfo:
     Attributes:
         partitions: All that are there, by number.
         codecs: Those that it takes; none for any.
-        write_bytes_per_second: Quota of a partition; 0 if it is not known.
         consumers: Their names.
         created: What tells it from one of the same name before; "" where the server
             does not say.
@@ -51,7 +50,6 @@ class TopicInfo:
 
     partitions: dict[int, PartitionInfo]
     codecs: tuple[int, ...]
-    write_bytes_per_second: int
     consumers: tuple[str, ...] = ()
     created: str = ""
 
@@ -112,7 +110,6 @@ def _topic_info(result: Any) -> TopicInfo:
     return TopicInfo(
         {p.partition_id: _partition_info(p) for p in result.partitions},
         tuple(result.supported_codecs.codecs),
-        result.partition_write_speed_bytes_per_second,
         tuple(consumer.name for consumer in result.consumers),
         f"{created.plan_step}:{created.tx_id}" if is_told else "",
     )
