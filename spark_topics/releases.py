@@ -14,8 +14,6 @@ PYTHONS = ("3.10", "3.13")
 SPARK = (4, 0)
 #: The first Spark whose Python sources see the filters of a query.
 SPARK_WITH_FILTERS = (4, 1)
-#: The first Spark that hands a stream's rows to a Python writer as RecordBatches.
-SPARK_WITH_ARROW_STREAM_WRITERS = (4, 1)
 #: The first Spark whose Python sources may limit micro-batches.
 SPARK_WITH_LIMITS = (4, 2)
 

@@ -115,11 +115,9 @@ class ConsumerClosed:
 
     Attributes:
         consumer_id: Whose.
-        assigned_broker_url: Where the topic went, "" where that is not known.
     """
 
     consumer_id: int
-    assigned_broker_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +405,7 @@ def _refusal(command: pb.BaseCommand) -> Refusal:
 
 
 def _closed_consumer(command: pb.BaseCommand) -> ConsumerClosed:
-    body = command.close_consumer
-    return ConsumerClosed(body.consumer_id, body.assignedBrokerServiceUrl)
+    return ConsumerClosed(command.close_consumer.consumer_id)
 
 
 def _receipt(command: pb.BaseCommand) -> Receipt:

@@ -308,13 +308,10 @@ def test_an_error_about_no_request():
 
 
 def test_close_consumer():
-    """The broker lets go of a consumer, and may say where its topic went."""
-    assert one(ready(), frame(command(16, (1, 4), (2, U64_MAX)))) == ConsumerClosed(
-        4, ""
-    )
+    """The broker lets go of a consumer, wherever its topic went."""
     url = "pulsar://other:6650"
-    body = (1, 4), (2, U64_MAX), (3, url)
-    assert one(ready(), frame(command(16, *body))) == ConsumerClosed(4, url)
+    for body in (((1, 4), (2, U64_MAX)), ((1, 4), (2, U64_MAX), (3, url))):
+        assert one(ready(), frame(command(16, *body))) == ConsumerClosed(4)
 
 
 def test_close_producer():

@@ -71,20 +71,13 @@ def columns_of(root: AvroType) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in fields])
 
 
-def column_type(
-    type_: AvroType, where: str = VALUE, within: tuple[AvroType, ...] = ()
-) -> pa.DataType:
+def column_type(type_: AvroType) -> pa.DataType:
     """Return the type of a column that holds this type.
-
-    Args:
-        type_: The type.
-        where: The path of fields to it, for errors.
-        within: The records that it is a part of.
 
     Raises:
         InvalidSchemaError: As ``columns_of`` does.
     """
-    return _field("", type_, where, within).type
+    return _field("", type_, VALUE, ()).type
 
 
 def _count(type_: AvroType, known: dict[int, int]) -> int:
