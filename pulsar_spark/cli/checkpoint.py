@@ -86,12 +86,7 @@ def add(commands: Any) -> None:
         " --set-time 2026-11-01T06:00:00Z",
     )
     parser.add_argument("path", metavar="PATH", help="the query's checkpointLocation")
-    parser.add_argument(
-        "--source",
-        type=int,
-        metavar="N",
-        help="which source of the query, from 0, where several are Pulsar's",
-    )
+    add_source(parser)
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--set-position",
@@ -113,6 +108,16 @@ def add(commands: Any) -> None:
     add_execute(parser, "set it")
     add_options(parser, admin="bytes of the backlog")
     parser.set_defaults(run=run)
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Add the option that chooses a source, see `the_standings`."""
+    parser.add_argument(
+        "--source",
+        type=int,
+        metavar="N",
+        help="which source of the query, from 0, where several are Pulsar's",
+    )
 
 
 @dataclass(frozen=True)

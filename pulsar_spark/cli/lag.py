@@ -25,6 +25,7 @@ from pulsar_spark.cli.backlogs import (
 )
 from pulsar_spark.cli.checkpoint import (
     Standing,
+    add_source,
     columns_of,
     place_of,
     the_standings,
@@ -63,12 +64,7 @@ def add(commands: Any) -> None:
         help="Spark's event log: a file, or a folder of such; may be repeated",
     )
     parser.add_argument("--plot", metavar="FILE", help="a picture to draw: .png, .svg")
-    parser.add_argument(
-        "--source",
-        type=int,
-        metavar="N",
-        help="which source of the query, from 0, where several are Pulsar's",
-    )
+    add_source(parser)
     add_options(parser, admin="bytes of the backlog")
     parser.set_defaults(run=run)
 
