@@ -44,6 +44,7 @@ from pulsar_spark.schemas.info import (
 from pulsar_spark.source.plan.discovery import existing_topic_partitions
 from pulsar_spark.source.plan.value_columns import value_columns, value_settings
 from pulsar_spark.system import warn_once
+from spark_topics.text import same_but_for_case
 
 logger = logging.getLogger("pulsar_spark.source")
 
@@ -366,15 +367,12 @@ def _union(topics: list[_TopicColumns]) -> pa.Schema:
             "The topics have no column in common, so they cannot be read together: "
             f"{_list(texts, '; ')}. {_APART}"
         )
-    spelled: dict[str, str] = {}
-    for name, having_topics in having.items():
-        other = spelled.setdefault(name.casefold(), name)
-        if other != name:
-            raise SchemaError(
-                f"`{other}` of {having[other][0].topic} and `{name}` of "
-                f"{having_topics[0].topic} differ by case only, and Spark does not "
-                f"tell them apart. {_APART}"
-            )
+    if twins := same_but_for_case(having):
+        texts = [f"`{name}` of {having[name][0].topic}" for name in twins]
+        raise SchemaError(
+            f"{' and '.join(texts)} differ by case only, and Spark does not tell them "
+            f"apart. {_APART}"
+        )
     return pa.schema(
         [(name, _common(name, having_topics)) for name, having_topics in having.items()]
     )
