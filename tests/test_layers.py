@@ -416,7 +416,7 @@ LAYERS = {
         ("errors", "message_id", "text", "topics", "options"), (), _NETWORK + _CLOCK
     ),
     "source.plan.gone": Layer(
-        ("errors", "message_id", "options", "source.plan.ranges", "topics", "wire"),
+        ("message_id", "options", "source.plan.ranges", "topics", "wire"),
         (),
         _NETWORK + _CLOCK,
     ),
@@ -494,6 +494,7 @@ LAYERS = {
         (
             "errors",
             "columns",
+            "text",
             "system",
             "statistics",
             "options",

@@ -18,20 +18,16 @@ Any other name that is not read is a mistake, see ``ranges``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.offsets import OffsetsSpec, Position
-from pulsar_spark.source.plan.ranges import is_after
+from pulsar_spark.source.plan.ranges import is_after, report_loss
 from pulsar_spark.topics import TopicName, is_segment
 from pulsar_spark.wire.layout import Layout
 from spark_topics.options.offsets import Edge
-
-logger = logging.getLogger("pulsar_spark.source")
 
 
 def without_gone(
@@ -148,16 +144,15 @@ def _report_end(name: str, end: MessageId, *, fail_on_data_loss: bool) -> None:
 def _report_loss(
     message: str, name: str, place: str, *, fail_on_data_loss: bool
 ) -> None:
-    if fail_on_data_loss:
-        raise DataLossError(
-            f"{message} Set `failOnDataLoss` to false for one read to go on without "
-            "it. Retention that is longer than the time between two reads keeps what "
-            "is not read yet.",
-            topic_partition=name,
-            wanted=place,
-            available="",
-        )
-    logger.warning("[PULSAR_DATA_LOSS] %s Going on without it.", message)
+    report_loss(
+        f"{message} Retention that is longer than the time between two reads keeps "
+        "what is not read yet.",
+        topic_partition=name,
+        wanted=place,
+        available="",
+        fail_on_data_loss=fail_on_data_loss,
+        going_on="without it in this read",
+    )
 
 
 def _without(offsets: OffsetsSpec, gone: Sequence[str]) -> OffsetsSpec:

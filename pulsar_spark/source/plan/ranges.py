@@ -191,12 +191,12 @@ def check_start(
     if is_protected and _is_later_ledger(wanted, found.before):
         return found.first
     available = "" if found.is_empty else str(found.first)
-    _report_loss(
+    report_loss(
         f"{topic_partition} no longer has {wanted}, where the read should start; "
         + (f"the first one available is {available}" if available else "it is empty")
         + ". Retention or expiry removed what was before.",
         topic_partition=topic_partition,
-        wanted=wanted,
+        wanted=str(wanted),
         available=available,
         fail_on_data_loss=fail_on_data_loss,
     )
@@ -224,33 +224,47 @@ def check_end(
     if before.position < end.position:
         return
     first = TopicPositions(before, None).first
-    _report_loss(
+    report_loss(
         f"{topic_partition} no longer has {end}, where the read should end, nor any "
         f"row before: it begins at {first}. Retention removed these rows, or the "
         "topic was deleted and created again.",
         topic_partition=topic_partition,
-        wanted=end,
+        wanted=str(end),
         available=str(first),
         fail_on_data_loss=fail_on_data_loss,
     )
 
 
-def _report_loss(
+def report_loss(
     message: str,
     *,
     topic_partition: str,
-    wanted: MessageId,
+    wanted: str,
     available: str,
     fail_on_data_loss: bool,
+    going_on: str = "with what there is",
 ) -> None:
+    """Raise or warn, as the user wants it, where rows are gone.
+
+    Args:
+        message: What is gone, and why.
+        topic_partition: Full name.
+        wanted: The position that is gone.
+        available: The position that there is; "" for none.
+        fail_on_data_loss: Whether a loss is an error or a warning.
+        going_on: How a read goes on without these rows.
+
+    Raises:
+        DataLossError: A loss is an error.
+    """
     if fail_on_data_loss:
         raise DataLossError(
-            f"{message} Set `failOnDataLoss` to false to go on with what there is.",
+            f"{message} Set `failOnDataLoss` to false to go on {going_on}.",
             topic_partition=topic_partition,
-            wanted=str(wanted),
+            wanted=wanted,
             available=available,
         )
-    logger.warning("[PULSAR_DATA_LOSS] %s Going on with what there is.", message)
+    logger.warning("[PULSAR_DATA_LOSS] %s Going on %s.", message, going_on)
 
 
 def _is_later_ledger(wanted: MessageId, before: MessageId) -> bool:

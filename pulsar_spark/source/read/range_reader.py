@@ -18,7 +18,6 @@ from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.client.probe import is_stored
 from pulsar_spark.errors import (
     CorruptEntryError,
-    DataLossError,
     EncryptionError,
     ReadTimeoutError,
     TopicNotFoundError,
@@ -31,7 +30,7 @@ from pulsar_spark.source.missing import compaction
 from pulsar_spark.source.missing.gaps import Gaps
 from pulsar_spark.source.missing.left_ledgers import Trail
 from pulsar_spark.source.missing.silence import Silence
-from pulsar_spark.source.plan.ranges import TopicRange, check_start
+from pulsar_spark.source.plan.ranges import TopicRange, check_start, report_loss
 from pulsar_spark.source.read.chunk_search import ChunkSearch, Found
 from pulsar_spark.source.read.opener import Opener
 from pulsar_spark.wire.chunks import ChunkAssembler, MissingChunks
@@ -345,14 +344,13 @@ class RangeReader:
         )
 
     def _report_loss(self, message: str, *, wanted: str, available: str) -> None:
-        if self._settings.fail_on_data_loss:
-            raise DataLossError(
-                f"{message} Set `failOnDataLoss` to false to go on with what there is.",
-                topic_partition=self._range.topic_partition,
-                wanted=wanted,
-                available=available,
-            )
-        logger.warning("[PULSAR_DATA_LOSS] %s Going on with what there is.", message)
+        report_loss(
+            message,
+            topic_partition=self._range.topic_partition,
+            wanted=wanted,
+            available=available,
+            fail_on_data_loss=self._settings.fail_on_data_loss,
+        )
         self._has_lost = True
 
     def _decoded(self, stored: StoredEntry) -> Iterator[Entry]:

@@ -17,19 +17,16 @@ is acknowledged was read. A segment that goes while a registration lasts is no l
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pulsar_spark.errors import DataLossError
+from pulsar_spark.source.plan.ranges import report_loss
 from pulsar_spark.topics import TopicName, last_segments
 
 if TYPE_CHECKING:
     from pulsar_spark.client.registrations import Registrations
     from pulsar_spark.wire.layout import Layout
-
-logger = logging.getLogger("pulsar_spark.source")
 
 
 class Segments:
@@ -188,14 +185,14 @@ class Segments:
                 "running query keeps the broker from that (`ackOnCommit`); while the "
                 "query is stopped, only retention does."
             )
-            if self._fail_on_data_loss:
-                raise DataLossError(
-                    f"{message} Set `failOnDataLoss` to false to go on without them.",
-                    topic_partition=topic,
-                    wanted=str(ids[0]),
-                    available="",
-                )
-            logger.warning("[PULSAR_DATA_LOSS] %s Going on without them.", message)
+            report_loss(
+                message,
+                topic_partition=topic,
+                wanted=str(ids[0]),
+                available="",
+                fail_on_data_loss=self._fail_on_data_loss,
+                going_on="without them",
+            )
 
     def unseen(self, read: Iterable[str]) -> dict[str, list[int]]:
         """Return the ids of segments that were deleted before the query has seen them.
