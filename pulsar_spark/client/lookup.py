@@ -143,7 +143,7 @@ class TopicLookup:
         to segments: by its partitions alone it would go quiet. Brokers of 5.0.0-M1 and
         5.0.1 answer lookups of the old name as before, so only the layout tells.
         """
-        service = self._service()
+        service = self._pool.try_get()
         has_scalable = isinstance(service, Connection) and (
             service.supports_scalable_topics
         )
@@ -238,7 +238,7 @@ class TopicLookup:
     def _scalable_topics(
         self, namespaces: list[str]
     ) -> dict[str, list[str] | PulsarSparkError]:
-        service = self._service()
+        service = self._pool.try_get()
         if isinstance(service, PulsarSparkError):
             return dict.fromkeys(namespaces, service)
         if not service.supports_scalable_topics:
@@ -340,7 +340,7 @@ class TopicLookup:
             }
         )
         if len(connections) < len(asking):
-            connections = {**dict.fromkeys(asking, self._service()), **connections}
+            connections = {**dict.fromkeys(asking, self._pool.try_get()), **connections}
         requests = {
             topic: commands.lookup(
                 topic,
@@ -398,7 +398,7 @@ class TopicLookup:
     def _ask_service(
         self, requests: Mapping[K, Request[ReplyT]]
     ) -> dict[K, ReplyT | PulsarSparkError]:
-        return self._ask(dict.fromkeys(requests, self._service()), requests)
+        return self._ask(dict.fromkeys(requests, self._pool.try_get()), requests)
 
     def _ask(
         self,
@@ -418,12 +418,6 @@ class TopicLookup:
                 self._options.lookup_timeout_s,
             )
         return answers
-
-    def _service(self) -> Connection | PulsarSparkError:
-        try:
-            return self._pool.service()
-        except PulsarSparkError as error:
-            return error
 
     def _retry(self) -> Retry:
         return self._pool.patience(self._patience_s)

@@ -311,19 +311,13 @@ class ConnectionPool:
         distinct = {a for a in addresses.values() if isinstance(a, BrokerAddress)}
         if len(distinct) > 1:
             with ThreadPoolExecutor(min(len(distinct), _CONNECTING)) as executor:
-                opened = dict(executor.map(lambda a: (a, self._try(a)), distinct))
+                opened = dict(executor.map(lambda a: (a, self.try_get(a)), distinct))
         else:
-            opened = {address: self._try(address) for address in distinct}
+            opened = {address: self.try_get(address) for address in distinct}
         return {
             key: opened[address] if isinstance(address, BrokerAddress) else address
             for key, address in addresses.items()
         }
-
-    def _try(self, address: BrokerAddress) -> Connection | PulsarSparkError:
-        try:
-            return self.get(address)
-        except PulsarSparkError as error:
-            return error
 
     @contextlib.contextmanager
     def that_answers(self, *, is_alone: bool) -> Iterator[ConnectionPool]:
@@ -415,6 +409,15 @@ class ConnectionPool:
         if not any(error.retriable for error in errors):
             raise errors[0].saying(says)
         raise TransportError(says)
+
+    def try_get(
+        self, address: BrokerAddress | None = None
+    ) -> Connection | PulsarSparkError:
+        """Return what `get` does, or `service` without an address, or their error."""
+        try:
+            return self.service() if address is None else self.get(address)
+        except PulsarSparkError as error:
+            return error
 
     def retry(self, timeout_s: float, option: str = "") -> Retry:
         """Return a budget of ``timeout_s`` seconds, with the pauses of the options.

@@ -141,7 +141,11 @@ class Registrations:
             seen = self._lookup.topics(again)
             layouts.update({t: x for t, x in seen.items() if isinstance(x, Layout)})
         urls = {topic: self._controller_of(layouts[topic]) for topic in topics}
-        connections = {topic: self._connection(url) for topic, url in urls.items()}
+        # Where no broker manages a topic any broker will do.
+        connections = {
+            topic: self._pool.try_get(broker_address(url))
+            for topic, url in urls.items()
+        }
         ids = {topic: next(_consumer_ids) for topic in urls}
         answers = fan_out(
             connections,
@@ -171,14 +175,6 @@ class Registrations:
     def _controller_of(self, layout: Layout) -> str:
         """Return the URL of the broker that manages a topic, "" where none does."""
         return layout.controllers[self._pool.options.service_url.uses_tls]
-
-    def _connection(self, controller: str) -> Connection | PulsarSparkError:
-        """Return a connection to a controller, to any broker where there is none."""
-        address = broker_address(controller)
-        try:
-            return self._pool.service() if address is None else self._pool.get(address)
-        except PulsarSparkError as error:
-            return error
 
     def end(self) -> None:
         """End all registrations. Brokers of 5.0.0-M1 keep these for a minute."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.requests import fan_out
 from pulsar_spark.errors import (
@@ -60,7 +59,7 @@ class SchemaLookup:
         """
 
         def ask(topics: list[str]) -> dict[str, SchemaInfo | None | PulsarSparkError]:
-            connections = dict.fromkeys(topics, self._service())
+            connections = dict.fromkeys(topics, self._pool.try_get())
             requests = {
                 topic: commands.get_schema(topic, versions[topic]) for topic in topics
             }
@@ -73,12 +72,6 @@ class SchemaLookup:
             }
 
         return ask_all(versions, ask, self._pool.patience(self._patience_s))
-
-    def _service(self) -> Connection | PulsarSparkError:
-        try:
-            return self._pool.service()
-        except PulsarSparkError as error:
-            return error
 
 
 def _schema(
