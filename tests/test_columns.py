@@ -49,7 +49,7 @@ from pulsar_spark.spark.schema import (
     write_columns, checked_arrow_schema, spark_schema
 )
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.entries import StoredEntry, decode_entry
+from pulsar_spark.wire.entries import EntryDecoder, StoredEntry
 
 where = {"service.url": "pulsar://127.0.0.1:1", "topic": "t"}
 written = StructType().add("value", BinaryType()).add("__number", IntegerType())
@@ -59,7 +59,7 @@ batch = pa.RecordBatch.from_pydict(columns)
 rows = RowEncoder(batch.schema).encode(batch)
 
 metadata = pb.MessageMetadata(num_messages_in_batch=2)
-entry = decode_entry(StoredEntry(1, 2, metadata, bytes(rows.data)))
+(entry,) = EntryDecoder().pieces(StoredEntry(1, 2, metadata, bytes(rows.data)))
 
 options = parse_read_options({**where, "metadataColumns": "__NUMBER"})
 schema = checked_arrow_schema(

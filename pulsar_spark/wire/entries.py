@@ -567,15 +567,6 @@ class EntryDecoder:
         )
 
 
-def decode_entry(
-    stored: StoredEntry, *, max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES
-) -> Entry:
-    """Unpack an entry whole, however large; see :class:`EntryDecoder`."""
-    decoder = EntryDecoder(max_bytes)
-    (entry,) = decoder.pieces(stored)
-    return entry
-
-
 def _head_of_single(stored: StoredEntry, payload_size: int) -> bytes:
     """Return the SingleMessageMetadata of a message that is not in a batch.
 

@@ -24,9 +24,9 @@ from pulsar_spark.wire.entries import (
     Entry,
     EntryDecoder,
     StoredEntry,
-    decode_entry,
     read_stored_entry,
 )
+from tests.support.entries import decode_entry
 from tests.wire import builders, test_golden
 from tests.wire.builders import U64_MAX, Outer, Sent, proto
 

@@ -20,9 +20,9 @@ from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.schema import STRING_MAP, TIMESTAMP, arrow_schema
 from pulsar_spark.errors import BadRowError
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.entries import StoredEntry, decode_entry
+from pulsar_spark.wire.entries import StoredEntry
 from pulsar_spark.wire.outgoing import as_single
-from tests.support.entries import member
+from tests.support.entries import decode_entry, member
 
 TYPES: dict[str, pa.DataType] = {
     "value": pa.binary(),

@@ -13,8 +13,9 @@ from pulsar_spark.arrow.decode import Mode, RecordBatchBuilder
 from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.values import Decoded, ValueRun
 from pulsar_spark.errors import CorruptEntryError
-from pulsar_spark.wire.entries import Entry, StoredEntry, decode_entry
+from pulsar_spark.wire.entries import Entry, StoredEntry
 from tests.support import entries
+from tests.support.entries import decode_entry
 
 
 class Pairs:

@@ -25,9 +25,9 @@ from pulsar_spark.arrow.message_columns import COLUMN_SOURCES
 from pulsar_spark.arrow.schema import arrow_schema
 from pulsar_spark.options import ClientOptions, ReadOptions, ServiceUrl
 from pulsar_spark.spark.schema import spark_schema
-from pulsar_spark.wire.entries import decode_entry
 from tests.bench import records
 from tests.bench.samples import make_batches
+from tests.support.entries import decode_entry
 
 _TOPIC = "persistent://public/default/bench-partition-0"
 _DEFAULTS = ReadOptions(ClientOptions(ServiceUrl("pulsar", ())))

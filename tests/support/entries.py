@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entries as producers make them: a message, a batch, chunks, by protobuf itself.
 
-Each is its MessageMetadata and its payload. What a producer adds (its name, a sequence
-id, a publish time) is left to whoever stores it. ``tests/wire/builders.py`` makes the
-bytes without protobuf, to hold the package against.
+Each is its MessageMetadata and its payload; `decode_entry` is the way back. What a
+producer adds (its name, a sequence id, a publish time) is left to whoever stores it.
+``tests/wire/builders.py`` makes the bytes without protobuf, to hold the package
+against.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pulsar_spark.wire import entries
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.compression import compress
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE_BYTES
 
 Properties = Mapping[str, str] | Iterable[tuple[str, str]]
 Entry = tuple[pb.MessageMetadata, bytes]
@@ -95,6 +98,14 @@ def chunks(value: bytes, pieces: int, uuid: str, **fields: Any) -> list[Entry]:
         )
         for i in range(pieces)
     ]
+
+
+def decode_entry(
+    stored: entries.StoredEntry, *, max_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES
+) -> entries.Entry:
+    """Return a stored entry whole, however large."""
+    (entry,) = entries.EntryDecoder(max_bytes).pieces(stored)
+    return entry
 
 
 def _describe(

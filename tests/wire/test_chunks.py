@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptEntryError
 from pulsar_spark.wire.chunks import ChunkAssembler, MissingChunks
-from pulsar_spark.wire.entries import StoredEntry, decode_entry, read_stored_entry
+from pulsar_spark.wire.entries import StoredEntry, read_stored_entry
+from tests.support.entries import decode_entry
 from tests.support.settings import range_settings
 from tests.wire import builders
 from tests.wire.builders import CODECS, Outer

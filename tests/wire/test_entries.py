@@ -19,9 +19,9 @@ from pulsar_spark.wire.entries import (
     Entry,
     EntryDecoder,
     StoredEntry,
-    decode_entry,
     read_stored_entry,
 )
+from tests.support.entries import decode_entry
 from tests.support.settings import range_settings
 from tests.wire import builders
 from tests.wire.builders import CODECS, Outer, Sent, proto

@@ -15,10 +15,10 @@ from pulsar_spark.wire.commands import encode_frame
 from pulsar_spark.wire.entries import (
     Entry,
     StoredEntry,
-    decode_entry,
     read_stored_entry,
 )
 from pulsar_spark.wire.protocol import ClientProtocol, Delivery
+from tests.support.entries import decode_entry
 from tests.wire import builders
 from tests.wire.fields import fields_of
 

@@ -23,12 +23,11 @@ from pulsar_spark.wire.commands import decode_command
 from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.entries import (
     StoredEntry,
-    decode_entry,
     read_stored_entry,
 )
 from pulsar_spark.wire.frames import FrameReader
 from pulsar_spark.wire.outgoing import EntryEncoder, as_single
-from tests.support.entries import member
+from tests.support.entries import decode_entry, member
 from tests.wire.fields import column_of
 
 MIB = 1 << 20

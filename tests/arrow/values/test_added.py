@@ -15,7 +15,8 @@ from pulsar_spark.arrow.values import ValueSettings, avro, kinds
 from pulsar_spark.arrow.values.added import MAX_ROW_BYTES, added
 from pulsar_spark.arrow.values.by_schema import SchemaDecoder
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
-from pulsar_spark.wire.entries import decode_entry, read_stored_entry
+from pulsar_spark.wire.entries import read_stored_entry
+from tests.support.entries import decode_entry
 from tests.support.protobuf_schemas import Field, field, message, proto_file
 from tests.support.protobuf_schemas import info as protobuf_info
 from tests.wire import builders

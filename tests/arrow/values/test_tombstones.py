@@ -21,7 +21,8 @@ from pulsar_spark.arrow.values.tombstones import TombstoneEncoder
 from pulsar_spark.errors import BadRowError
 from pulsar_spark.schemas.info import SchemaInfo, SchemaType
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.entries import StoredEntry, decode_entry
+from pulsar_spark.wire.entries import StoredEntry
+from tests.support.entries import decode_entry
 from tests.support.random_rows import any_rows, any_type
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from pulsar_spark.arrow.values import (
 from pulsar_spark.arrow.values.raw import RawDecoder, RawEncoder
 from pulsar_spark.errors import BadRowError, CorruptEntryError
 from pulsar_spark.loops.avro_write import UnfitValueError
-from pulsar_spark.wire.entries import Entry, decode_entry, read_stored_entry
+from pulsar_spark.wire.entries import Entry, read_stored_entry
+from tests.support.entries import decode_entry
 from tests.wire import builders
 from tests.wire.builders import Outer, Sent
 
