@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(600)
 
-ROWS = 30
+#: So many that each extreme is among those of a column.
+ROWS = 100
 
 
 def frame_of(spark: SparkSession, batch: pa.RecordBatch) -> DataFrame:

@@ -44,17 +44,19 @@ FLOATS = (0.0, -0.0, 1.5, -1e-3, math.nan, math.inf, -math.inf)
 FLOATS_32 = (*FLOATS, 3.4028234663852886e38, 1.401298464324817e-45)
 FLOATS_64 = (*FLOATS, 1.7976931348623157e308, 5e-324, 0.1, 1 / 3)
 DAY_US = 86_400_000_000
+#: Days that calendars count differently: before the year 1582, and its 15 October.
+OLD_DAYS = (-171_606, -141_427)
 
 #: Names of fields; some of them have a meaning elsewhere.
 NAMES = ("a", "B_2", "_x", "value", "key", "null", "record", "member0", "type", "Ab1")
 
 
-def integers(bits: int) -> Callable[[Random], int]:
-    """Numbers of so many bits, often the first and the last of them."""
+def integers(bits: int, *more: int) -> Callable[[Random], int]:
+    """Numbers of so many bits, often the first and the last of them, or these."""
     top = 1 << (bits - 1)
+    few = (-top, -top + 1, top - 1, 0, -1, 1, 63, 64, -64, -65, *more)
 
     def draw(chance: Random) -> int:
-        few = (-top, -top + 1, top - 1, 0, -1, 1, 63, 64, -64, -65)
         if chance.random() < 0.6:
             return chance.choice(few)
         return chance.randint(-top, top - 1)
@@ -85,6 +87,9 @@ def _times(chance: Random) -> int:
     return chance.choice((*few, chance.randint(0, DAY_US - 1))) * 1000
 
 
+_moments = integers(64, *(day * DAY_US for day in OLD_DAYS))
+
+
 #: Each type that is no other's parent, and what draws its values: as Spark has them in
 #: Arrow, times of all kinds as numbers.
 LEAVES: tuple[tuple[pa.DataType, Callable[[Random], Any]], ...] = (
@@ -97,9 +102,9 @@ LEAVES: tuple[tuple[pa.DataType, Callable[[Random], Any]], ...] = (
     (pa.float64(), _one_of(FLOATS_64)),
     (pa.string(), _one_of(TEXTS)),
     (pa.binary(), _one_of(BYTES)),
-    (pa.date32(), integers(32)),
-    (TIMESTAMP, integers(64)),
-    (pa.timestamp("us"), integers(64)),
+    (pa.date32(), integers(32, *OLD_DAYS)),
+    (TIMESTAMP, _moments),
+    (pa.timestamp("us"), _moments),
     (pa.time64("ns"), _times),
     (pa.decimal128(1, 0), _decimals(1, 0)),
     (pa.decimal128(10, 2), _decimals(10, 2)),
