@@ -184,8 +184,9 @@ def test_messages_that_have_no_such_columns(
     )
     with pytest.raises(CorruptEntryError) as caught:
         read(reader=json_)
-    assert reason in str(caught.value)
-    assert f"{LEDGER}:1" in str(caught.value)
+    error = caught.value
+    assert reason in error.message
+    assert (error.topic_partition, error.message_id) == (TOPIC, f"{LEDGER}:1")
     assert read(reader=json_, schema=BAD, mode="PERMISSIVE") == [
         row(1) | {"_corrupt_record": None},
         row(None) | {"_corrupt_record": b'{"id": 2}'},

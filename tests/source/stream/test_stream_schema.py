@@ -647,11 +647,14 @@ class TestChosenByTheUser:
     def test_bytes(
         self, scripted: ScriptedBroker, load: Callable[..., StreamSchema]
     ) -> None:
-        """Have no schema to keep, and no later one is told of."""
+        """Have no schema to keep, also of a query that had columns before."""
         scripted.add_schema(TOPIC, SchemaType.AVRO, record(ID))
-        schema = load(BYTES)
+        pin = begin(load)
+        schema, again = load(BYTES), load(BYTES)
         schema.begin()
-        assert (schema.schema.info, schema.pin) == (None, None)
+        again.go_on(pin)
+        for one in (schema, again):
+            assert (one.schema.info, one.pin) == (None, None)
 
 
 class TestLooking:
