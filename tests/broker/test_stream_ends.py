@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_spark import end_offsets
-from pulsar_spark.errors import OptionError
 from tests.broker.test_stream_faults import restless as restless
 from tests.support import official
 from tests.support.driven_query import Query
@@ -175,25 +174,6 @@ def test_a_partition_that_comes_later(
     assert sorted(rounds.run(endingOffsets=ends.ending)) == [*range(30)]
     assert sorted(rounds.run(endingOffsets=ends.ending)) == []
     assert sorted(rounds.run()) == [*range(30, 50)]
-
-
-def test_a_misspelt_end_at_a_restart(
-    rounds: Rounds, send: Callable[..., None], service_url: str, topic: str
-) -> None:
-    """It is refused as at the first start, and nothing is read."""
-    send(0, 60)
-    ids = [row.position for row in official.read_back(service_url, topic)]
-    assert rounds.run(endingOffsets=json.dumps({topic: ids[19]})) == [*range(20)]
-    for ends in (
-        {"endingOffsets": json.dumps({f"{topic}x": ids[39]})},
-        {"endingTime": json.dumps({f"{topic}x": 1})},
-    ):
-        (option,) = ends
-        with pytest.raises(OptionError, match="PULSAR_OPTION") as caught:
-            rounds.run(**ends)
-        assert f"`{option}` names {topic}x" in str(caught.value)
-        assert rounds.sizes == []
-    assert rounds.run(endingOffsets=json.dumps({topic: ids[39]})) == [*range(20, 40)]
 
 
 def test_a_time(spark_rounds: SparkRounds, send: Callable[..., None]) -> None:
