@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from spark_topics import errors
 from spark_topics.source.stream.checkpoint import (
     OffsetForm,
     PartitionNames,
     StreamOffset,
 )
+from spark_topics.source.stream.cluster import NextEntry, Share, Unread, Waiting
 from spark_topics.system import System
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from spark_topics.source.stream.admission import EntrySize
 
 
 class NumbersError(errors.TopicsError):
@@ -93,3 +101,65 @@ class NumberOffset(StreamOffset[Offset]):
     """How far numbers have been read."""
 
     form = OffsetForm(NUMBERS, NAMES, Offset)
+
+
+class ClusterOfNumbers:
+    """What clusters have alike: each number is an entry, and a row.
+
+    See ``cluster.Cluster``.
+    """
+
+    system = NUMBERS
+    earliest = Offset(-1)
+
+    def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """By topic and partition."""
+        return NAMES.tree(values)
+
+    def read_offset(self, tree: Mapping[str, Any]) -> NumberOffset:
+        """Numbers as text."""
+        return NumberOffset.from_json(tree)
+
+    def next_offset(
+        self,
+        start: NumberOffset | None,
+        last_read: Mapping[str, Offset],
+        start_after: Mapping[str, Offset],
+        kept: Mapping[str, Offset],
+    ) -> NumberOffset:
+        """There is nothing to add."""
+        return NumberOffset(last_read, start_after, kept=kept)
+
+    def recorded(self, offset: NumberOffset) -> bool:
+        """Nothing is kept for the query."""
+        return False
+
+    def is_wanted(self, name: str) -> bool:
+        """Every one."""
+        return True
+
+    def backlog(self, news: Mapping[str, Unread[Offset]]) -> dict[str, Waiting]:
+        """A difference."""
+        return {n: Waiting(new.last - new.after, True) for n, new in news.items()}
+
+    def peek(
+        self,
+        news: Mapping[str, Unread[Offset]],
+        on_seen: Callable[[str, EntrySize], None],
+        *,
+        is_one_enough: bool = False,
+    ) -> dict[str, Sequence[NextEntry[Offset]]]:
+        """All are of one size."""
+        return {}
+
+    def ends(self, shares: Mapping[str, Share[Offset]]) -> dict[str, Offset]:
+        """A sum."""
+        return {
+            name: share.unread.last
+            if share.entries is None
+            else Offset(min(share.unread.after + share.entries, share.unread.last))
+            for name, share in shares.items()
+        }
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -33,16 +32,9 @@ from spark_topics.options.values import MAX_LONG, boolean, integer, plain_text
 from spark_topics.sink.write import Task
 from spark_topics.source.grouping import group
 from spark_topics.source.parts import RangeSize, count_parts, cut_numbers
-from spark_topics.source.stream.admission import EntrySize
 from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
 from spark_topics.source.stream.checkpoint import Span
-from spark_topics.source.stream.cluster import (
-    NextEntry,
-    PartitionStatus,
-    Share,
-    Unread,
-    Waiting,
-)
+from spark_topics.source.stream.cluster import PartitionStatus
 from spark_topics.source.stream.planner import StreamPlanner
 from spark_topics.source.stream.topic_set import TopicSet
 from spark_topics.source.turns import read_turns
@@ -51,7 +43,12 @@ from spark_topics.spark.datasource import TopicDataSource
 from spark_topics.spark.reader import BatchReader
 from spark_topics.spark.schema import read_schema, spark_schema, write_schema
 from spark_topics.statistics import Kind, TaskStatistics
-from tests.spark_topics.numbers import NAMES, NUMBERS, NumberOffset, Offset
+from tests.spark_topics.numbers import (
+    NUMBERS,
+    ClusterOfNumbers,
+    NumberOffset,
+    Offset,
+)
 
 READ = {
     "number": Read(ColumnType.BIGINT, never_null=True),
@@ -226,36 +223,11 @@ class NumberTurn:
         """Nothing is held."""
 
 
-class FolderCluster:
+class FolderCluster(ClusterOfNumbers):
     """What the plan of a stream asks, see ``cluster.Cluster``."""
-
-    system = NUMBERS
-    earliest = Offset(-1)
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-
-    def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """By topic and partition."""
-        return NAMES.tree(values)
-
-    def read_offset(self, tree: Mapping[str, Any]) -> NumberOffset:
-        """As it was written."""
-        return NumberOffset.from_json(tree)
-
-    def next_offset(
-        self,
-        start: NumberOffset | None,
-        last_read: Mapping[str, Offset],
-        start_after: Mapping[str, Offset],
-        kept: Mapping[str, Offset],
-    ) -> NumberOffset:
-        """There is nothing to add."""
-        return NumberOffset(last_read, start_after, kept=kept)
-
-    def recorded(self, offset: NumberOffset) -> bool:
-        """Nothing is kept for the query."""
-        return False
 
     def starts(self) -> dict[str, Offset]:
         """A query starts with the first number."""
@@ -264,10 +236,6 @@ class FolderCluster:
     def partitions(self, *, wait: bool = False) -> list[str]:
         """All there are."""
         return self._folder.partitions()
-
-    def is_wanted(self, name: str) -> bool:
-        """Every one."""
-        return True
 
     def topic_of(self, name: str) -> str:
         """The folder."""
@@ -293,29 +261,6 @@ class FolderCluster:
         count = self._folder.count(name)
         return PartitionStatus(after, Offset(count - 1) if count else None)
 
-    def backlog(self, news: Mapping[str, Unread[Offset]]) -> dict[str, Waiting]:
-        """A difference."""
-        return {n: Waiting(new.last - new.after, True) for n, new in news.items()}
-
-    def peek(
-        self,
-        news: Mapping[str, Unread[Offset]],
-        on_seen: Callable[[str, EntrySize], None],
-        *,
-        is_one_enough: bool = False,
-    ) -> dict[str, Sequence[NextEntry[Offset]]]:
-        """All are of one size."""
-        return {}
-
-    def ends(self, shares: Mapping[str, Share[Offset]]) -> dict[str, Offset]:
-        """A sum."""
-        return {
-            name: share.unread.last
-            if share.entries is None
-            else Offset(min(share.unread.after + share.entries, share.unread.last))
-            for name, share in shares.items()
-        }
-
     def ranges(self, spans: Sequence[Span[Offset]]) -> list[tuple[Range, ...]]:
         """A task for each topic partition."""
         return [
@@ -325,9 +270,6 @@ class FolderCluster:
 
     def acknowledge(self, read: Mapping[str, Offset]) -> None:
         """Nobody asks."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 @dataclass(frozen=True)

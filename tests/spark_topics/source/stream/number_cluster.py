@@ -4,30 +4,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spark_topics.source.stream.admission import EntrySize
 from spark_topics.source.stream.checkpoint import Span
-from spark_topics.source.stream.cluster import (
-    NextEntry,
-    PartitionStatus,
-    Share,
-    Unread,
-    Waiting,
-)
-from tests.spark_topics.numbers import (
-    NAMES,
-    NUMBERS,
-    DataLossError,
-    NumberOffset,
-    Offset,
-)
+from spark_topics.source.stream.cluster import PartitionStatus
+from tests.spark_topics.numbers import ClusterOfNumbers, DataLossError, Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
-class NumberCluster:
+class NumberCluster(ClusterOfNumbers):
     """A cluster, and what one query has there.
 
     Attributes:
@@ -38,37 +25,12 @@ class NumberCluster:
         undone: How many visits have failed.
     """
 
-    system = NUMBERS
-    earliest = Offset(-1)
-
     def __init__(self, **logs: tuple[int, int]) -> None:
         self.logs = dict(logs)
         self.read: dict[str, Offset] = {}
         self.named: list[str] | None = None
         self.wanted: set[str] | None = None
         self.undone = 0
-
-    def tree(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """As their names say."""
-        return NAMES.tree(values)
-
-    def read_offset(self, tree: Mapping[str, Any]) -> NumberOffset:
-        """Numbers as text."""
-        return NumberOffset.from_json(tree)
-
-    def next_offset(
-        self,
-        start: NumberOffset | None,
-        last_read: Mapping[str, Offset],
-        start_after: Mapping[str, Offset],
-        kept: Mapping[str, Offset],
-    ) -> NumberOffset:
-        """There is nothing to add."""
-        return NumberOffset(last_read, start_after, kept=kept)
-
-    def recorded(self, offset: NumberOffset) -> bool:
-        """Nothing is kept for the query."""
-        return False
 
     def starts(self) -> dict[str, Offset]:
         """Everything there is that the options mean."""
@@ -128,32 +90,6 @@ class NumberCluster:
             for name in begins
         }
 
-    def backlog(self, news: Mapping[str, Unread[Offset]]) -> dict[str, Waiting]:
-        """Numbers are dense."""
-        return {
-            name: Waiting(unread.last - unread.after, is_all=True)
-            for name, unread in news.items()
-        }
-
-    def peek(
-        self,
-        news: Mapping[str, Unread[Offset]],
-        on_seen: Callable[[str, EntrySize], None],
-        *,
-        is_one_enough: bool = False,
-    ) -> dict[str, Sequence[NextEntry[Offset]]]:
-        """Sizes are not known before a read."""
-        return {}
-
-    def ends(self, shares: Mapping[str, Share[Offset]]) -> dict[str, Offset]:
-        """A sum."""
-        return {
-            name: share.unread.last
-            if share.entries is None
-            else Offset(share.unread.after + share.entries)
-            for name, share in shares.items()
-        }
-
     def ranges(self, spans: Sequence[Span[Offset]]) -> list[tuple[str, range]]:
         """The numbers of the rows."""
         return [
@@ -164,6 +100,3 @@ class NumberCluster:
     def acknowledge(self, read: Mapping[str, Offset]) -> None:
         """Remembers it."""
         self.read.update(read)
-
-    def close(self) -> None:
-        """Nothing is held."""
