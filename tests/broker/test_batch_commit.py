@@ -34,7 +34,6 @@ from pulsar_spark.sink.visibility import Visibility, find_out
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.wire.commands import TxnAction
-from spark_topics.spark import writer as writer_module
 from tests.bench.publish import client_options
 from tests.broker.test_write_guarantees import (
     PARTS,
@@ -44,9 +43,11 @@ from tests.broker.test_write_guarantees import (
     record_batches,
     visible,
 )
+from tests.broker.test_write_guarantees import sink as sink
 from tests.support.combinations import combinations
 from tests.support.official import produce
 from tests.support.waiting import await_true, trim_first_ledger
+from tests.support.writes import _context as _context
 from tests.support.writes import write_in_transactions
 
 if TYPE_CHECKING:
@@ -55,18 +56,6 @@ if TYPE_CHECKING:
 COMMIT, ABORT = TxnAction.COMMIT, TxnAction.ABORT
 TTL_MS = 600_000
 SHORT_MS = 2000
-
-
-@pytest.fixture(autouse=True)
-def _context(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "TaskContext", Context)
-
-
-@pytest.fixture
-def sink(admin: Admin, topic: str) -> str:
-    """A topic with partitions."""
-    admin.create_partitioned(topic, PARTS)
-    return topic
 
 
 # -- what readers say of an entry ------------------------------------------------------

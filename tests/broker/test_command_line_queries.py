@@ -15,6 +15,7 @@ import pulsar
 import pytest
 
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
+from tests.broker.test_command_line import parts as parts
 from tests.support import driven_query, official
 from tests.support.commands import Run
 from tests.support.commands import run as run
@@ -26,13 +27,6 @@ if TYPE_CHECKING:
 
     from pulsar_spark.testing.admin import Admin
     from pulsar_spark.testing.embedded_broker import ExternalBroker
-
-
-@pytest.fixture
-def parts(admin: Admin, topic: str) -> str:
-    """A topic with two partitions."""
-    admin.create_partitioned(topic, 2)
-    return topic
 
 
 @pytest.fixture

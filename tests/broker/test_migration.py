@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
+from tests.broker.test_failover import RATE, committed
 from tests.support import official, reading
 from tests.support.waiting import await_true
 
@@ -100,7 +101,6 @@ def test_a_cluster_is_migrated(
 
 
 #: Rows of a second, of what writes while its cluster is migrated.
-RATE = 400
 
 
 @pytest.mark.timeout(900)
@@ -159,13 +159,6 @@ def left_in(broker: EmbeddedBroker) -> Counter[int]:
     """The numbers in the topic of a cluster that is migrated: it sends others away."""
     rows = reading.read(broker.service_url, {"topic": TOPIC})
     return Counter(int(row.value or b"") for row in rows)
-
-
-def committed(checkpoint: Path) -> int:
-    """How many numbers are in the micro-batches that Spark has committed."""
-    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
-    seconds = (checkpoint / "offsets" / str(last)).read_text().splitlines()[-1]
-    return RATE * int(seconds)
 
 
 def start_writing(spark: SparkSession, url: str, folder: Path, guarantee: str) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pulsar_spark
+from tests.spark.test_progress import Terminal
 from tests.support import official
 from tests.support.slow_rows import slow
 
@@ -24,14 +25,6 @@ RUNNING = re.compile(r"pulsar-spark: stage \d+: (\d) of 4 tasks \((\d+)%\), (\d+
 OVER = re.compile(
     r"pulsar-spark: stage \d+: 4 tasks, 400 rows in [\d.]+ s, [\d,]+ rows/s\n"
 )
-
-
-class Terminal(io.StringIO):
-    """A file that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        """It is."""
-        return True
 
 
 @pytest.fixture

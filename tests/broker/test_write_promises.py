@@ -39,20 +39,20 @@ from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.sink.write import Task
-from spark_topics.spark import writer as writer_module
 from tests.bench.publish import client_options
 from tests.broker.test_batch_commit import Write, is_over
 from tests.broker.test_write_guarantees import (
     PARTS,
-    Context,
     DiedError,
     Stream,
     check_free,
     visible,
 )
+from tests.broker.test_write_guarantees import sink as sink
 from tests.support import official, reading
 from tests.support.official import produce, read_back
 from tests.support.waiting import await_true, join
+from tests.support.writes import _context as _context
 from tests.support.writes import write_batch
 
 if TYPE_CHECKING:
@@ -60,18 +60,6 @@ if TYPE_CHECKING:
 
 #: For what a client is not going to get, in milliseconds.
 _NOTHING_MS = 300
-
-
-@pytest.fixture(autouse=True)
-def _context(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "TaskContext", Context)
-
-
-@pytest.fixture
-def sink(admin: Admin, topic: str) -> str:
-    """A topic with partitions."""
-    admin.create_partitioned(topic, PARTS)
-    return topic
 
 
 # -- what other clients see ------------------------------------------------------------

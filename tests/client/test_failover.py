@@ -35,13 +35,6 @@ if TYPE_CHECKING:
 DELAY_S = 0.3
 
 
-@pytest.fixture
-def there() -> Iterator[ScriptedBroker]:
-    """The broker of the second cluster."""
-    with ScriptedBroker() as broker:
-        yield broker
-
-
 def url(*addresses: str) -> ServiceUrl:
     """A cluster of these hosts."""
     return ServiceUrl("pulsar", addresses)

@@ -46,13 +46,6 @@ TOPIC = "persistent://public/default/t-partition-0"
 
 
 @pytest.fixture
-def there() -> Iterator[ScriptedBroker]:
-    """The broker of the other cluster."""
-    with ScriptedBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
 def pool(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
     """Connections to the cluster of the options."""
     with ConnectionPool(client_options(scripted.address)) as connections:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from crc32c import crc32c
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +30,13 @@ from pulsar_spark.wire.frames import FrameReader, encode_frame, split_entry
 from pulsar_spark.wire.outgoing import EntryEncoder, as_single
 from tests.support import kernels
 from tests.support.entries import member
-from tests.support.protobuf_frames import BatchCutter, batch_frame, row_frames
+from tests.support.protobuf_frames import (
+    BatchCutter,
+    batch_frame,
+    encoder,
+    frame_of,
+    row_frames,
+)
 from tests.wire.builders import proto
 
 NOW_MS = 1_760_000_000_123
@@ -45,16 +50,6 @@ Found = list[SendFrame | OddRow]
 def kernel(request: pytest.FixtureRequest) -> Any:
     """Each form of the kernel."""
     return kernels.load(request.param, "sends")
-
-
-def encoder(**changes: Any) -> EntryEncoder:
-    """What the slow way needs to know: the producer 3, ``p``, with changes."""
-    given: dict[str, Any] = {
-        "producer_id": 3,
-        "producer_name": "p",
-        "max_message_size_bytes": 5 * MIB,
-    }
-    return EntryEncoder(**{**given, **changes})
 
 
 def packer(
@@ -348,16 +343,6 @@ def test_golden_row_by_itself(kernel: Any):
         event_time=5,
     )
     assert tuple(frame) == (0, 0, 1, frame_of(send, metadata, b"value"))
-
-
-def frame_of(send: pb.CommandSend, metadata: pb.MessageMetadata, body: bytes) -> bytes:
-    """A SEND, laid out by hand."""
-    command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send).SerializeToString()
-    described = metadata.SerializeToString()
-    summed = struct.pack(">I", len(described)) + described + body
-    rest = struct.pack(">I", len(command)) + command
-    rest += b"\x0e\x01" + struct.pack(">I", crc32c(summed)) + summed
-    return struct.pack(">I", len(rest)) + rest
 
 
 # -- where batches end -----------------------------------------------------------------

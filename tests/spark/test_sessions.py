@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from pyspark.errors import AnalysisException
 
 import pulsar_spark
 from pulsar_spark.errors import OptionError
+from tests.spark.test_other_python import bare as bare
 from tests.support.scripted_broker import ScriptedBroker, numbered
 
 TOPIC = "persistent://public/default/t"
@@ -51,14 +51,6 @@ query = query.option("checkpointLocation", "checkpoint").trigger(availableNow=Tr
 query.start().awaitTermination()
 print("stream", spark.table("seen").count())
 """
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has no packages."""
-    home = tmp_path_factory.mktemp("bare")
-    venv.create(home, with_pip=False, symlinks=True)
-    return home / "bin" / "python"
 
 
 @pytest.fixture(scope="module")

@@ -24,11 +24,11 @@ from pulsar_spark.sink.exactly_once import CommitProgress
 from pulsar_spark.sink.task import WriteSummary
 from spark_topics.client import retry
 from spark_topics.sink.write import Task
-from spark_topics.spark import writer as writer_module
 from spark_topics.spark.writer import TaskCommit
 from tests.support.fixtures import Clock
 from tests.support.scripted_broker import ScriptedBroker, refuse
 from tests.support.writes import Context
+from tests.support.writes import _context as _context
 
 #: Rows that name their topics.
 NAMING = StructType(
@@ -37,11 +37,6 @@ NAMING = StructType(
 VALUES = StructType([StructField("value", StringType())])
 NOWHERE = "pulsar://127.0.0.1:1"
 TOPIC = "persistent://public/default/t"
-
-
-@pytest.fixture(autouse=True)
-def _context(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "TaskContext", Context)
 
 
 @pytest.fixture

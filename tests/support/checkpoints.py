@@ -8,6 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from pulsar_spark.errors import CheckpointError
+from pulsar_spark.source.stream.checkpoint import StreamOffset
+from pulsar_spark.source.stream.last_read import LastRead
+from pulsar_spark.source.stream.pulsar_offsets import read_offset
+
 #: Of every such query.
 QUERY_ID = "97b5e959-ed6b-43ed-b1e5-15f2e692140c"
 
@@ -40,3 +47,16 @@ def write_checkpoint(
             done = 'v1\n{"nextBatchWatermarkMs":0}'
             (folder / "commits" / str(batch_id)).write_text(done)
     return folder
+
+
+def read(text: str) -> StreamOffset[LastRead]:
+    """What Spark gives back for a text of its checkpoint."""
+    return read_offset(json.loads(text))
+
+
+def refused(tree: Any) -> str:
+    """The message with which an offset is refused."""
+    with pytest.raises(CheckpointError) as caught:
+        read_offset(tree)
+    assert str(caught.value).startswith("[PULSAR_CHECKPOINT] The checkpoint has")
+    return caught.value.message

@@ -7,10 +7,12 @@ Slow and plain: what ``loops.sends`` makes has to be the same, byte by byte.
 from __future__ import annotations
 
 import bisect
+import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pulsar_spark.arrow.encode import EncodedRows
+from pulsar_spark.checksums import crc32c
 from pulsar_spark.errors import MessageTooLargeError
 from pulsar_spark.loops.sends import OddRow, SendFrame
 from pulsar_spark.wire import pulsar_api_pb2 as pb
@@ -176,3 +178,23 @@ def row_frames(
         return [*encoder.single(metadata, payload, sequence_id, now_ms)]
     except MessageTooLargeError:
         return [OddRow(message, sequence_id, -1 if time is None else time)]
+
+
+def encoder(**changes: Any) -> EntryEncoder:
+    """An encoder of the producer 3, ``p``, with changes."""
+    settings: dict[str, Any] = {
+        "producer_id": 3,
+        "producer_name": "p",
+        "max_message_size_bytes": 5 << 20,
+    }
+    return EntryEncoder(**{**settings, **changes})
+
+
+def frame_of(send: pb.CommandSend, metadata: pb.MessageMetadata, body: bytes) -> bytes:
+    """A SEND, laid out by hand."""
+    command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send).SerializeToString()
+    described = metadata.SerializeToString()
+    summed = struct.pack(">I", len(described)) + described + body
+    rest = struct.pack(">I", len(command)) + command
+    rest += b"\x0e\x01" + struct.pack(">I", crc32c(summed)) + summed
+    return struct.pack(">I", len(rest)) + rest

@@ -10,6 +10,8 @@ from pulsar_spark.message_id import MessageId
 from tests.support.scripted_broker import LEDGER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pulsar_spark.source.read.range_reader import RangeReader
 
 TOPIC = "persistent://public/default/t"
@@ -28,3 +30,15 @@ def numbers(reader: RangeReader) -> list[int]:
         for payload in entry.payloads
         if payload is not None
     ]
+
+
+def numbers_meanwhile(
+    reader: RangeReader, behind: int, then: Callable[[], object]
+) -> list[int]:
+    """The same, where something happens behind so many of these."""
+    found: list[int] = []
+    for entry in reader.entries():
+        found += [struct.unpack_from(">Q", p or b"")[0] for p in entry.payloads]
+        if len(found) == behind:
+            then()
+    return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pyarrow as pa
+import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pulsar_spark import PulsarDataSource
@@ -63,6 +64,12 @@ class Context:
     def attemptNumber(self) -> int:  # noqa: N802
         """As the real one."""
         return 0
+
+
+@pytest.fixture(autouse=True)
+def _context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of a test are threads."""
+    monkeypatch.setattr(writer_module, "TaskContext", Context)
 
 
 def save(

@@ -10,7 +10,6 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,21 +27,12 @@ from pulsar_spark.wire.entries import (
 from pulsar_spark.wire.frames import FrameReader
 from pulsar_spark.wire.outgoing import EntryEncoder, as_single
 from tests.support.entries import decode_entry, member
+from tests.support.protobuf_frames import encoder, frame_of
 from tests.wire.fields import column_of
 
 MIB = 1 << 20
 NOW_MS = 1_760_000_000_123
 CODECS = list(CompressionType)
-
-
-def encoder(**changes: Any) -> EntryEncoder:
-    """An encoder of the producer 3, ``p``, with changes."""
-    settings: dict[str, Any] = {
-        "producer_id": 3,
-        "producer_name": "p",
-        "max_message_size_bytes": 5 * MIB,
-    }
-    return EntryEncoder(**{**settings, **changes})
 
 
 def batch(
@@ -70,16 +60,6 @@ def batch(
     packer.add(rows, numbers, 0, len(members), frames, 1)
     packer.finish(frames)
     return frames[0] if frames else None
-
-
-def frame_of(send: pb.CommandSend, metadata: pb.MessageMetadata, body: bytes) -> bytes:
-    """A SEND, laid out by hand."""
-    command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send).SerializeToString()
-    described = metadata.SerializeToString()
-    summed = struct.pack(">I", len(described)) + described + body
-    rest = struct.pack(">I", len(command)) + command
-    rest += b"\x0e\x01" + struct.pack(">I", crc32c(summed)) + summed
-    return struct.pack(">I", len(rest)) + rest
 
 
 def read(frames: Iterable[SendFrame]) -> list[tuple[pb.CommandSend, StoredEntry]]:

@@ -296,16 +296,29 @@ def is_allowed(secured: SecuredBroker, topic: str, role: str) -> bool:
     return True
 
 
-def slow_reader(secured: SecuredBroker, topic: str, file: RenewedFile) -> Any:
-    """A reader by the token of a file, which takes little at a time."""
+def slow_reader(url: str, topic: str, place: str) -> Any:
+    """A reader by the token at a place, which takes little at a time."""
     options = {
         PLUGIN: "token",
-        PARAMS: f"file:{file.path}",
+        PARAMS: place,
         "topic": topic,
         "rowsPerArrowBatch": "100",
         "pulsar.reader.receiverQueueSize": "9",
     }
-    return reading.reader_of(secured.service_url, options)
+    return reading.reader_of(url, options)
+
+
+def read_over_tokens(url: str, topic: str, file: RenewedFile) -> list[str]:
+    """The values of a topic, which are read so slowly that tokens expire."""
+    reader = slow_reader(url, topic, f"file:{file.path}")
+    (partition,) = reader.partitions()
+    found: list[str] = []
+    for number, record_batch in enumerate(reader.read(partition)):
+        await_true(lambda n=number: file.written > n, "a token")  # type: ignore[misc]
+        rows = reading.to_rows(record_batch)
+        found += [(row.value or b"").decode() for row in rows]
+    assert file.written > TWO_LIVES
+    return found
 
 
 class TestExpiry:
@@ -356,20 +369,7 @@ class TestExpiry:
         with RenewedFile(
             tmp_path / "t", secured.signer, "reader", LIFE_S, in_place=in_place
         ) as file:
-            options = {PLUGIN: "token", PARAMS: f"file:{file.path}", "topic": topic}
-            options |= {
-                "rowsPerArrowBatch": "100",
-                "pulsar.reader.receiverQueueSize": "9",
-            }
-            reader = reading.reader_of(secured.service_url, options)
-            (partition,) = reader.partitions()
-            found: list[str] = []
-            for number, record_batch in enumerate(reader.read(partition)):
-                await_true(lambda n=number: file.written > n, "a token")  # type: ignore[misc]
-                rows = reading.to_rows(record_batch)
-                found += [(row.value or b"").decode() for row in rows]
-            assert found == values
-            assert file.written > TWO_LIVES
+            assert read_over_tokens(secured.service_url, topic, file) == values
 
     def test_a_stream_that_writes(
         self, secured: SecuredBroker, spark: SparkSession, tmp_path: Path
@@ -424,22 +424,7 @@ class TestExpiry:
             topic = topic_of(secured, values)
             file = RenewedFile(tmp_path / "t", secured.signer, "reader", LIFE_S)
             stack.enter_context(file)
-            options = {
-                PLUGIN: "token",
-                PARAMS: f"file:{file.path}",
-                "topic": topic,
-                "rowsPerArrowBatch": "100",
-                "pulsar.reader.receiverQueueSize": "9",
-            }
-            reader = reading.reader_of(proxy.service_url, options)
-            (partition,) = reader.partitions()
-            found: list[str] = []
-            for number, record_batch in enumerate(reader.read(partition)):
-                await_true(lambda n=number: file.written > n, "a token")  # type: ignore[misc]
-                rows = reading.to_rows(record_batch)
-                found += [(row.value or b"").decode() for row in rows]
-            assert found == values
-            assert file.written > TWO_LIVES
+            assert read_over_tokens(proxy.service_url, topic, file) == values
 
     @pytest.mark.soak
     def test_a_broker_that_restarts(
@@ -449,12 +434,7 @@ class TestExpiry:
         values = [str(number) for number in range(2000)]
         topic = topic_of(secured, values)
         with RenewedFile(tmp_path / "t", secured.signer, "reader", LIFE_S) as file:
-            options = {PLUGIN: "token", PARAMS: f"file:{file.path}", "topic": topic}
-            options |= {
-                "rowsPerArrowBatch": "100",
-                "pulsar.reader.receiverQueueSize": "9",
-            }
-            reader = reading.reader_of(secured.service_url, options)
+            reader = slow_reader(secured.service_url, topic, f"file:{file.path}")
             (partition,) = reader.partitions()
             found: list[str] = []
             restart = threading.Thread(target=lambda: secured.broker.restart(kill=True))

@@ -23,9 +23,10 @@ from tests.broker.secured.test_authentication import (
     PLUGIN,
     is_allowed,
     read,
+    slow_reader,
     token,
 )
-from tests.broker.secured.test_lost_access import LIFE_S, own_topic, slow_reader
+from tests.broker.secured.test_lost_access import LIFE_S, own_topic
 from tests.support import reading
 from tests.support.secured import PASSWORD, SecuredBroker, TokenServer
 from tests.support.waiting import await_true
@@ -107,7 +108,7 @@ def test_a_token_file_goes_bad_under_a_read(
     topic, values = own_topic(secured, "source", 3000)
     path = tmp_path / "token"
     path.write_text(secured.signer.token("source", LIFE_S))
-    reader = slow_reader(secured, topic, "", f"file:{path}")
+    reader = slow_reader(secured.service_url, topic, f"file:{path}")
     began = time.monotonic()
     found, error = read_until_it_ends(reader, lambda: spoil(path))
     assert time.monotonic() - began < 60

@@ -12,7 +12,7 @@ import contextlib
 import threading
 import uuid
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,6 +23,7 @@ from tests.broker.secured.test_authentication import (
     PLUGIN,
     is_allowed,
     publish,
+    slow_reader,
     token,
     values_in,
 )
@@ -176,18 +177,6 @@ def own_topic(secured: SecuredBroker, role: str, rows: int) -> tuple[str, list[s
     return topic, values
 
 
-def slow_reader(secured: SecuredBroker, topic: str, role: str, place: str = "") -> Any:
-    """A reader that takes little at a time, by the token at a place or of a role."""
-    options = {
-        PLUGIN: "token",
-        PARAMS: place or f"token:{secured.signer.token(role)}",
-        "topic": topic,
-        "rowsPerArrowBatch": "100",
-        "pulsar.reader.receiverQueueSize": "9",
-    }
-    return reading.reader_of(secured.service_url, options)
-
-
 @pytest.mark.parametrize(
     ("role", "left", "action"),
     [
@@ -234,7 +223,8 @@ def test_a_task_that_reads_loses_its_permission(secured: SecuredBroker) -> None:
     found: list[str] = []
 
     def read_on() -> None:
-        reader = slow_reader(secured, topic, "source")
+        place = f"token:{secured.signer.token('source')}"
+        reader = slow_reader(secured.service_url, topic, place)
         (part,) = reader.partitions()
         for batch in reader.read(part):
             if not found:
@@ -288,7 +278,7 @@ def test_a_token_of_another_role(secured: SecuredBroker, tmp_path: Path) -> None
     secured.admin.grant(topic, "other", "consume")
     path, new = tmp_path / "token", tmp_path / "new"
     path.write_text(secured.signer.token("source", LIFE_S))
-    reader = slow_reader(secured, topic, "", f"file:{path}")
+    reader = slow_reader(secured.service_url, topic, f"file:{path}")
     (part,) = reader.partitions()
     connection = shared_pool(reader._source.options.client).service()
     found: list[str] = []

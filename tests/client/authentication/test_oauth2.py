@@ -22,7 +22,7 @@ from pulsar_spark.options.authentication import AuthenticationOptions, ClientCre
 from pulsar_spark.options.secret import Secret
 from spark_topics.client import resolving, settling
 from tests.support.certificates import Authority, days
-from tests.support.fixtures import FileClock
+from tests.support.fixtures import Clock, FileClock
 from tests.support.secured import TokenServer
 from tests.support.tls_front import server_context
 from tests.support.tokens import Signer
@@ -39,17 +39,6 @@ def server() -> Iterator[TokenServer]:
     """A server of tokens that live for an hour."""
     with TokenServer(SIGNER) as one:
         yield one
-
-
-class Clock:
-    """Time that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        """As ``time.monotonic``."""
-        return self.now
 
 
 @pytest.fixture

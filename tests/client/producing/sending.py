@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pulsar_spark.client.producing.producers import (
     Producers,
     TopicProducer,
@@ -15,9 +13,6 @@ from pulsar_spark.wire.outgoing import EntryEncoder
 from tests.support.scripted_broker import (
     ScriptedBroker,
 )
-
-if TYPE_CHECKING:
-    pass
 
 TOPIC = "persistent://public/default/t-partition-0"
 OTHER = "persistent://public/default/t-partition-1"

@@ -29,6 +29,7 @@ from pulsar_spark.loops.sends import Receipt, SendFrame
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.protocol import SendRefused
+from tests.support.fixtures import Clock
 
 TOPIC = "persistent://public/default/t"
 
@@ -42,17 +43,6 @@ class Broker:
 
 CONNECTION = cast("Connection", Broker())
 CLUSTER = ("broker:6650",)
-
-
-class Clock:
-    """Time that passes when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        """As ``time.monotonic``."""
-        return self.now
 
 
 @pytest.fixture

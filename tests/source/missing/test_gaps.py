@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from pulsar_spark.errors import DataLossError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.source.missing import gaps
 from tests.support import patience
-from tests.support.ranged import TOPIC, numbers, place
+from tests.support.ranged import TOPIC, numbers, numbers_meanwhile, place
 from tests.support.scripted_broker import (
     PATIENCE_S,
     Action,
@@ -26,11 +26,6 @@ from tests.support.scripted_broker import (
     usual,
 )
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pulsar_spark.source.read.range_reader import RangeReader
 
 TXN = TxnId(1, 2)
 ONE = {"receiver_queue_messages": 1}
@@ -48,16 +43,6 @@ def _looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     patience.usual(monkeypatch, gaps_s=pause_s)
     if pause_s:
         monkeypatch.setattr(gaps.Gaps, "is_due", False)
-
-
-def read(reader: RangeReader, then: Callable[[], object], behind: int = 3) -> list[int]:
-    """What is read, where something happens behind so many rows."""
-    found: list[int] = []
-    for entry in reader.entries():
-        found += [struct.unpack_from(">Q", p or b"")[0] for p in entry.payloads]
-        if len(found) == behind:
-            then()
-    return found
 
 
 def aborted(scripted: ScriptedBroker) -> Any:
@@ -86,9 +71,9 @@ class TestPassedOver:
 
         if is_strict:
             with pytest.raises(DataLossError, match=r"7:[345], which the broker did"):
-                read(reader, move)
+                numbers_meanwhile(reader, 3, move)
             return
-        found = read(reader, move)
+        found = numbers_meanwhile(reader, 3, move)
         assert found[-8:] == list(range(12, 20))
         assert len(found) < 15
         assert "PULSAR_DATA_LOSS" in caplog.text
@@ -101,7 +86,7 @@ class TestPassedOver:
         scripted.append(TOPIC, *values[10:])
         reader = ranged(place(0), MessageId(last, 9), reader=ONE)
         with pytest.raises(DataLossError, match="which the broker did not deliver"):
-            read(reader, lambda: scripted.move_readers(TOPIC, 10))
+            numbers_meanwhile(reader, 3, lambda: scripted.move_readers(TOPIC, 10))
 
     @pytest.mark.parametrize("cut", ["cut", "close_consumers"])
     def test_the_reader_is_gone_that_saw_it(
@@ -163,7 +148,7 @@ class TestNothingPassedOver:
         entries.insert(2, aborted(scripted))
         scripted.add_topic(TOPIC, entries)
         reader = ranged(place(0), place(20), reader=ONE)
-        found = read(reader, lambda: scripted.move_readers(TOPIC, 3))
+        found = numbers_meanwhile(reader, 3, lambda: scripted.move_readers(TOPIC, 3))
         assert found == list(range(20))
 
     def test_one_question_where_nothing_is_missing(
@@ -176,7 +161,9 @@ class TestNothingPassedOver:
         patience.usual(monkeypatch, proof_s=PATIENCE_S)
         scripted.add_topic(TOPIC, numbered(20, 1))
         reader = ranged(place(0), place(19), reader=ONE)
-        assert read(reader, lambda: scripted.move_readers(TOPIC, 2)) == list(range(20))
+        assert numbers_meanwhile(
+            reader, 3, lambda: scripted.move_readers(TOPIC, 2)
+        ) == list(range(20))
         assert scripted.requests["GET_LAST_MESSAGE_ID"] == 0
         assert scripted.requests["SUBSCRIBE"] == 1
 
@@ -194,7 +181,7 @@ class TestNothingPassedOver:
         """A reader that is moved there gets nothing: another one gets the rest."""
         scripted.add_topic(TOPIC, numbered(20, 1))
         reader = ranged(place(0), place(19), reader=ONE)
-        found = read(reader, lambda: scripted.move_readers(TOPIC, 20))
+        found = numbers_meanwhile(reader, 3, lambda: scripted.move_readers(TOPIC, 20))
         assert found == list(range(20))
 
     def test_what_retention_took_is_told_once(
@@ -208,7 +195,7 @@ class TestNothingPassedOver:
         reader = ranged(
             place(0), MessageId(last, 9), reader=ONE, fail_on_data_loss=False
         )
-        found = read(reader, lambda: scripted.trim(TOPIC))
+        found = numbers_meanwhile(reader, 3, lambda: scripted.trim(TOPIC))
         assert found[-10:] == list(range(10, 20))
         assert caplog.text.count("PULSAR_DATA_LOSS") == 1
 
@@ -243,7 +230,7 @@ class TestReadAgain:
             scripted.move_readers(TOPIC, 12)
 
         with pytest.raises(ReadTimeoutError, match="delivered nothing for 2 s"):
-            read(reader, move)
+            numbers_meanwhile(reader, 3, move)
 
     def test_its_topic_is_given_away(
         self, scripted: ScriptedBroker, ranged: Any
@@ -262,7 +249,7 @@ class TestReadAgain:
             scripted.move_readers(TOPIC, 12)
 
         with pytest.raises(DataLossError, match="which the broker did not deliver"):
-            read(reader, move)
+            numbers_meanwhile(reader, 3, move)
 
     def test_the_reader_cannot_be_asked(
         self, scripted: ScriptedBroker, ranged: Any
@@ -278,7 +265,7 @@ class TestReadAgain:
             scripted.move_readers(TOPIC, 15)
 
         with pytest.raises(DataLossError, match="which the broker did not deliver"):
-            read(reader, move)
+            numbers_meanwhile(reader, 3, move)
 
     def test_behind_the_end_of_the_range(
         self, scripted: ScriptedBroker, ranged: Any
@@ -288,6 +275,6 @@ class TestReadAgain:
         entries.insert(3, aborted(scripted))
         scripted.add_topic(TOPIC, entries)
         reader = ranged(place(0), place(3), reader=ONE)
-        found = read(reader, lambda: scripted.move_readers(TOPIC, 15))
+        found = numbers_meanwhile(reader, 3, lambda: scripted.move_readers(TOPIC, 15))
         assert found == [0, 1, 2]
         assert scripted.requests["SUBSCRIBE"] > 1

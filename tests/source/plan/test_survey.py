@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,12 +16,12 @@ from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.plan.survey import divide
 from pulsar_spark.source.read.range_reader import RangeReader
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from tests.source.plan.test_batch_plan import pool as pool
 from tests.support.reading import ranges_of
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
     batch,
-    client_options,
     cut,
     silence,
     single,
@@ -29,18 +29,7 @@ from tests.support.scripted_broker import (
 from tests.support.settings import range_settings
 from tests.support.waiting import wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 TOPIC = "persistent://public/default/t"
-
-
-@pytest.fixture
-def pool(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
-    """Connections with time enough for large plans."""
-    one = ConnectionPool(client_options(scripted.address, lookup_timeout_s=30.0))
-    yield one
-    one.close()
 
 
 def split(

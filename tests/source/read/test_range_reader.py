@@ -17,7 +17,7 @@ from pulsar_spark.source.missing.hidden import hides_all
 from pulsar_spark.source.read.range_reader import RangeReader
 from pulsar_spark.wire.commands import ConsumerSettings
 from tests.support import patience
-from tests.support.ranged import TOPIC, numbers, place
+from tests.support.ranged import TOPIC, numbers, numbers_meanwhile, place
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
@@ -762,18 +762,6 @@ class TestRetentionMeanwhile:
         scripted.append(TOPIC, *values[6:])
         return last
 
-    @staticmethod
-    def taken(
-        reader: RangeReader, then: Callable[[], object], behind: int = 2
-    ) -> list[int]:
-        """What is read, where something happens behind an entry."""
-        found: list[int] = []
-        for entry in reader.entries():
-            found += [struct.unpack_from(">Q", p or b"")[0] for p in entry.payloads]
-            if len(found) == behind:
-                then()
-        return found
-
     @pytest.mark.parametrize("is_strict", [True, False])
     @pytest.mark.parametrize("end", [2, 5])
     def test_what_was_not_read_is_lost(
@@ -792,9 +780,9 @@ class TestRetentionMeanwhile:
         reader = ranged(place(0), until, reader=small, fail_on_data_loss=is_strict)
         if is_strict:
             with pytest.raises(DataLossError, match=r"while it was read|meanwhile"):
-                self.taken(reader, lambda: scripted.trim(TOPIC))
+                numbers_meanwhile(reader, 2, lambda: scripted.trim(TOPIC))
             return
-        found = self.taken(reader, lambda: scripted.trim(TOPIC))
+        found = numbers_meanwhile(reader, 2, lambda: scripted.trim(TOPIC))
         assert found == ([0, 1, 6, 7, 8] if end == 5 else [0, 1])
         assert "PULSAR_DATA_LOSS" in caplog.text
 
@@ -809,7 +797,7 @@ class TestRetentionMeanwhile:
         small = {"receiver_queue_messages": 1}
         reader = ranged(place(0), MessageId(last, 0), reader=small)
         with pytest.raises(DataLossError, match=":1 may be"):
-            self.taken(reader, lambda: scripted.trim(TOPIC))
+            numbers_meanwhile(reader, 2, lambda: scripted.trim(TOPIC))
 
     def test_before_anything_was_read(
         self,
@@ -839,7 +827,7 @@ class TestRetentionMeanwhile:
         """One look is at the first ledger that was left, one in the end."""
         small = {"receiver_queue_messages": 1}
         reader = ranged(place(0), MessageId(last, 2), reader=small)
-        assert self.taken(reader, lambda: None) == list(range(9))
+        assert numbers_meanwhile(reader, 2, lambda: None) == list(range(9))
         assert scripted.requests["SUBSCRIBE"] == 3
 
     def test_a_broker_that_cannot_tell(
@@ -850,7 +838,9 @@ class TestRetentionMeanwhile:
         settings = {"receiver_queue_messages": 1, "poll_timeout_s": 0.3}
         reader = ranged(place(0), MessageId(last, 2), reader=settings)
         with pytest.raises(ReadTimeoutError, match=r"did not say.*pollTimeoutMs"):
-            self.taken(reader, lambda: scripted.script("SUBSCRIBE", *refusals))
+            numbers_meanwhile(
+                reader, 2, lambda: scripted.script("SUBSCRIBE", *refusals)
+            )
 
     def test_the_topic_is_deleted(
         self, scripted: ScriptedBroker, ranged: Any, last: int
@@ -859,7 +849,7 @@ class TestRetentionMeanwhile:
         small = {"receiver_queue_messages": 1}
         reader = ranged(place(0), MessageId(last, 2), reader=small)
         with pytest.raises(DataLossError, match="was deleted"):
-            self.taken(reader, lambda: scripted.delete_topic(TOPIC), behind=9)
+            numbers_meanwhile(reader, 9, lambda: scripted.delete_topic(TOPIC))
 
 
 def test_looking_back_while_the_queue_is_full(

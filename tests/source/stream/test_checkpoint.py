@@ -29,6 +29,7 @@ from pulsar_spark.source.stream.pulsar_offsets import (
 from pulsar_spark.source.stream.stream_tasks import topic_ranges
 from pulsar_spark.topics import TopicName
 from spark_topics.source.stream.checkpoint import batch_spans
+from tests.support.checkpoints import read, refused
 
 Offset = StreamOffset[LastRead]
 
@@ -75,19 +76,6 @@ def at(*texts: str) -> dict[str, LastRead]:
 def text_of(offset: Offset) -> str:
     """The text in Spark's checkpoint."""
     return json.dumps(offset.to_json())
-
-
-def read(text: str) -> Offset:
-    """What Spark gives back for a text of its checkpoint."""
-    return read_offset(json.loads(text))
-
-
-def refused(tree: Any) -> str:
-    """The message with which an offset is refused."""
-    with pytest.raises(CheckpointError) as caught:
-        read_offset(tree)
-    assert str(caught.value).startswith("[PULSAR_CHECKPOINT] The checkpoint has")
-    return caught.value.message
 
 
 def batch_ranges(start: Offset, end: Offset) -> list[TopicRange]:

@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.errors import CheckpointError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId, encode_message_id
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
-from pulsar_spark.source.stream.pulsar_offsets import read_offset
 from pulsar_spark.source.stream.stream_tasks import topic_ranges
 from pulsar_spark.topics import TopicName
 from spark_topics.source.stream.checkpoint import batch_spans
+from tests.support.checkpoints import read, refused
 
 T2 = "persistent://public/default/t-partition-2"
 
@@ -33,19 +31,6 @@ topics = st.builds(
     TopicName, st.just("a"), st.sampled_from(["b", "c/d"]), st.sampled_from(["t", "ü"])
 )
 partitions = st.builds(lambda t, i: t.partition(i), topics, st.integers(0, 20))
-
-
-def read(text: str) -> StreamOffset[LastRead]:
-    """What Spark gives back for a text of its checkpoint."""
-    return read_offset(json.loads(text))
-
-
-def refused(tree: Any) -> str:
-    """The message with which an offset is refused."""
-    with pytest.raises(CheckpointError) as caught:
-        read_offset(tree)
-    assert str(caught.value).startswith("[PULSAR_CHECKPOINT] The checkpoint has")
-    return caught.value.message
 
 
 def signed(message_id: MessageId) -> list[int]:

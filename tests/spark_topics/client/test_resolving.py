@@ -62,13 +62,6 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
     wait_until(lambda: not threads())
 
 
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    """A port where connections are accepted."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        yield one
-
-
 def threads() -> list[threading.Thread]:
     """Those that wait for the system."""
     return [one for one in threading.enumerate() if one.name == "resolve"]

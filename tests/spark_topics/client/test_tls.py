@@ -38,12 +38,6 @@ Izwqc76jvp3wC9s=
 SAFE_RENEGOTIATION = b"\x00\x05\xff\x01\x00\x01\x00"
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Whom the client trusts."""
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
 @pytest.fixture
 def trusting(authority: Authority) -> TlsOptions:
     """Options that do."""

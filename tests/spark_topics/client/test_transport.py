@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    """A port where connections are accepted."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Whom the client trusts."""
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
 @pytest.fixture(scope="module")
 def server(authority: Authority) -> Pair:
     """What the server shows."""
