@@ -363,19 +363,28 @@ def kill_workers_of(job: int) -> list[int]:
     return workers
 
 
-def main(url: str, topic: str, folder: str, most: str) -> None:
-    """A Spark of its own, which tries a task four times."""
-    spark = start_spark(folder, master="local[2,4]", log_level="OFF")
-    spark.sparkContext.setJobGroup("read", "read")
-    exact = numbers(spark, url, topic, maxPartitions=most) == EXACT
+def failed_tasks(spark: SparkSession, work: Callable[[], object]) -> int:
+    """Does some work, and returns how many tasks of it failed."""
+    spark.sparkContext.setJobGroup("work", "work")
+    work()
     tracker = spark.sparkContext.statusTracker()
     infos: list[Any] = [
         tracker.getStageInfo(stage)
-        for job in tracker.getJobIdsForGroup("read")
+        for job in tracker.getJobIdsForGroup("work")
         for stage in tracker.getJobInfo(job).stageIds  # type: ignore[union-attr]
     ]
-    failed = sum(info.numFailedTasks for info in infos)
-    sys.stdout.write(json.dumps({"exact": exact, "failed_tasks": failed}) + "\n")
+    return sum(info.numFailedTasks for info in infos)
+
+
+def main(url: str, topic: str, folder: str, most: str) -> None:
+    """A Spark of its own, which tries a task four times."""
+    spark = start_spark(folder, master="local[2,4]", log_level="OFF")
+    found: dict[int, list[int]] = {}
+    failed = failed_tasks(
+        spark, lambda: found.update(numbers(spark, url, topic, maxPartitions=most))
+    )
+    report = {"exact": found == EXACT, "failed_tasks": failed}
+    sys.stdout.write(json.dumps(report) + "\n")
     spark.stop()
 
 

@@ -18,7 +18,7 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -31,7 +31,14 @@ from pulsar_spark.sink.task import TaskWriter
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from spark_topics.sink.write import Task
-from tests.broker.test_faults import kill_workers_of, unloading, wait_until
+from tests.broker.test_faults import (
+    PARTITIONS,
+    failed_tasks,
+    kill_workers_of,
+    numbers,
+    unloading,
+    wait_until,
+)
 from tests.support.link_proxy import LinkProxy
 from tests.support.reading import read
 from tests.support.session import environment, start_spark
@@ -44,7 +51,6 @@ if TYPE_CHECKING:
 
 
 ROOT = Path(__file__).parents[2]
-PARTITIONS = 4
 ROWS = 100_000
 TASKS = 4
 ROWS_A_TASK = ROWS // TASKS
@@ -105,39 +111,18 @@ def write(spark: SparkSession, url: str, topics: list[str], **further: str) -> N
     )
 
 
-def stored(spark: SparkSession, url: str, topic: str) -> dict[int, list[int]]:
-    """The numbers in each topic partition, in order."""
-    frame = (
-        spark.read.format("pulsar")
-        .options(**{"service.url": url, "topic": topic})
-        .option("metadataColumns", "__partition")
-        .load()
-        .selectExpr(
-            "__partition AS part",
-            "CAST(conv(hex(substring(value, 1, 8)), 16, 10) AS BIGINT) AS number",
-        )
-    )
-    found: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
-    table = frame.toArrow()
-    for part, number in zip(
-        table["part"].to_pylist(), table["number"].to_pylist(), strict=True
-    ):
-        found[part].append(number)
-    return found
-
-
 def check(spark: SparkSession, url: str, topics: list[str]) -> None:
     """Every row is there, in order where it came first; once with deduplication."""
     for parity, topic in enumerate(topics):
-        found = stored(spark, url, topic)
-        numbers = [number for some in found.values() for number in some]
-        assert set(numbers) == set(range(parity, ROWS, 2)), "rows are missing"
+        found = numbers(spark, url, topic)
+        came = [number for some in found.values() for number in some]
+        assert set(came) == set(range(parity, ROWS, 2)), "rows are missing"
         for some in found.values():
             first = list(dict.fromkeys(some))
             for task in range(TASKS):
                 of_task = [n for n in first if n // ROWS_A_TASK == task]
                 assert of_task == sorted(of_task), "rows are out of order"
-        twice = len(numbers) - ROWS // 2
+        twice = len(came) - ROWS // 2
         kind = "found" if parity else "not found"
         sys.stdout.write(f"{twice} rows twice where duplicates are {kind}\n")
         assert not (parity and twice), f"{twice} rows twice in spite of deduplication"
@@ -285,9 +270,9 @@ class TestThroughSpark:
                 job.kill()
         assert 1 <= json.loads(output.splitlines()[-1])["failed_tasks"] <= len(killed)
         for parity, topic in enumerate(topics):
-            found = stored(spark, service_url, topic)
-            numbers = [number for some in found.values() for number in some]
-            assert set(numbers) == set(range(parity, ROWS, 2))
+            found = numbers(spark, service_url, topic)
+            came = [number for some in found.values() for number in some]
+            assert set(came) == set(range(parity, ROWS, 2))
 
 
 class TestOneTask:
@@ -373,15 +358,7 @@ class TestOneTask:
 def main(url: str, topics: str, folder: str) -> None:
     """A Spark of its own, which tries a task four times."""
     spark = start_spark(folder, master="local[2,4]", log_level="OFF")
-    spark.sparkContext.setJobGroup("write", "write")
-    write(spark, url, json.loads(topics))
-    tracker = spark.sparkContext.statusTracker()
-    infos: list[Any] = [
-        tracker.getStageInfo(stage)
-        for job in tracker.getJobIdsForGroup("write")
-        for stage in tracker.getJobInfo(job).stageIds  # type: ignore[union-attr]
-    ]
-    failed = sum(info.numFailedTasks for info in infos)
+    failed = failed_tasks(spark, lambda: write(spark, url, json.loads(topics)))
     sys.stdout.write(json.dumps({"failed_tasks": failed}) + "\n")
     spark.stop()
 
