@@ -62,7 +62,7 @@ class Double(Protocol):
         """Store rows."""
 
     def expire(self, partition: int, first: int) -> None:
-        """Remove all rows of a partition before one, which is not the last."""
+        """Remove all rows of a partition before one."""
 
     def start(self, options: Mapping[str, str]) -> Any:
         """Return the planner of a new process of the query."""
@@ -428,6 +428,25 @@ def test_a_query_that_accepts_a_loss_reads_what_is_left(double: Double):
     query.kill()
     query.drain()
     assert numbers_of(query.rows()) == [[*range(5), *range(9, 14)]]
+
+
+@pytest.mark.parametrize("first", [9, 12])
+def test_an_accepted_loss_is_over(double: Double, first: int):
+    """The next run finds none, also where nothing was left to read."""
+    query = Query(double, {"startingOffsets": "earliest", **double.unprotected})
+    double.append(0, range(5))
+    query.drain()
+    double.append(0, range(5, 12))
+    query.kill()
+    double.expire(0, first)
+    query.options["failOnDataLoss"] = "false"
+    query.drain()
+    query.kill()
+    del query.options["failOnDataLoss"]
+    query.drain()
+    double.append(0, range(12, 14))
+    query.drain()
+    assert numbers_of(query.rows()) == [[*range(5), *range(first, 14)]]
 
 
 def test_rows_that_were_read_may_go(double: Double):

@@ -152,8 +152,9 @@ class Topics(Protocol[P]):
             begins: The position that each topic partition was read up to.
 
         Returns:
-            The status of each, None if it is gone. Where rows are gone, or never
-            existed, reading goes on elsewhere than asked for.
+            The status of each, None if it is gone; without those that are over: they
+            were read to their end. Where rows are gone, or never existed, reading goes
+            on elsewhere than asked for.
 
         Raises:
             DataLossError: Rows are gone, and ``failOnDataLoss`` is set.

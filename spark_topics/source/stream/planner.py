@@ -148,10 +148,13 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             name: status.after if status.last is None else status.last
             for name, status in statuses.items()
         }
+        moved = self._topics.moved(start, statuses)
         last_read = {}
         for name, status in statuses.items():
             position = ends[name] if name in ends else start.position(name)
-            if position is None and status.is_named:
+            if name not in ends and (
+                name in moved or (position is None and status.is_named)
+            ):
                 position = status.after
             if position is not None:
                 last_read[name] = position
@@ -168,7 +171,7 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             }
         for name in last_read:
             status = statuses[name]
-            is_begun = name in ends or status.is_named
+            is_begun = name in ends or name in moved or status.is_named
             if is_begun and status.after != start.last_read.get(name):
                 start_after[name] = status.after
         return self._cluster.next_offset(start, last_read, start_after, kept)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The topic partitions of a stream: which there are, and where each goes on.
 
-A topic partition that the query has read may be missing for two reasons::
+A topic partition that the query has read may be missing for three reasons::
 
+    over        it was read to its end, and went     nothing is lost, and the checkpoint
+                                                     forgets it
     gone        the cluster has it no more           its rows are lost
     leaving     the options no longer name it        its rows are not read, its position
                                                      is kept in the checkpoint
 
-Each is an error where ``failOnDataLoss`` is set, and a warning elsewhere.
+The last two are an error where ``failOnDataLoss`` is set, and a warning elsewhere.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class TopicSet(Generic[P]):
         self._starts: dict[str, P] = {}
         # Positions that their topic partition has never reached.
         self._unreached: dict[str, P] = {}
-        self._gone: set[str] = set()  # those that were warned about
+        self._gone: set[str] = set()  # also those that are over: all was said of them
         self._wanted: dict[str, bool] = {}  # by name; options stay as they are
 
     @property
@@ -176,6 +178,8 @@ class TopicSet(Generic[P]):
         """
         statuses = {}
         with self._topics.visit(begins) as visited:
+            for name in begins.keys() - visited.keys():
+                self._forget(name)
             for name, status in visited.items():
                 if status is None:
                     self._drop(name, begins[name])
@@ -184,6 +188,27 @@ class TopicSet(Generic[P]):
                     self._go_on(name, begins[name], status.after)
                     statuses[name] = self._within_target(name, status)
         return statuses
+
+    def moved(
+        self, start: Offset[P], statuses: Mapping[str, PartitionStatus[P]]
+    ) -> set[str]:
+        """Return the topic partitions that go on elsewhere after an accepted loss.
+
+        The checkpoint has to say so, even where nothing is to be read there yet. Else
+        the next process would begin at the lost position: it would report the loss
+        again, or skip rows of a log that has come to that position once more.
+
+        Args:
+            start: The end of the last micro-batch.
+            statuses: What a visit found.
+        """
+        if self._fail_on_data_loss:
+            return set()  # what is moved without an error has lost nothing
+        return {
+            name
+            for name, status in statuses.items()
+            if (read := start.position(name)) is not None and read != status.after
+        }
 
     def _discover(self) -> None:
         if self._target is not None:
@@ -243,14 +268,18 @@ class TopicSet(Generic[P]):
                 wanted=str(first_wanted),
                 available="",
             )
-        self._starts.pop(name, None)
-        self._names = [topic for topic in self._names if topic != name]
         if name not in self._gone:
-            self._gone.add(name)
             condition = system.data_loss_error.condition
             system.logger("source").warning(
                 "[%s] %s Going on without it.", condition, message
             )
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        """Go on without a topic partition; if it returns it is a new one."""
+        self._starts.pop(name, None)
+        self._names = [topic for topic in self._names if topic != name]
+        self._gone.add(name)
 
 
 def _left_message(leaving: Mapping[str, Any]) -> str:

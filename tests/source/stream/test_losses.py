@@ -95,6 +95,21 @@ class TestUnreached:
         warned = [r for r in caplog.records if "PULSAR_DATA_LOSS" in r.getMessage()]
         assert len(warned) == 1
 
+    def test_an_accepted_one_is_over(self, two: ScriptedBroker, queries: Any) -> None:
+        """Also where nothing was to be read yet: the next run is told where it is."""
+        two.add_topic(P1)
+        start = StreamOffset("s", {P0: at(4), P1: at(41, 900000)})
+        query = queries(failOnDataLoss="false")
+        accepted = query.planner.latest(start)
+        assert query.ranges(start, accepted) == []
+        query.kill()
+        query = queries()
+        start = query.planner.offset(accepted.to_json())
+        assert query.planner.latest(start) is start
+        two.append(P1, single(b"b"))
+        (range_,) = query.ranges(start, query.planner.latest(start))
+        assert [row[0] for row in query.read(range_)] == [P1]
+
     def test_what_was_read_and_removed_was_reached(
         self, scripted: ScriptedBroker, queries: Any
     ) -> None:

@@ -100,3 +100,35 @@ class NumberCluster(ClusterOfNumbers):
     def acknowledge(self, read: Mapping[str, Offset]) -> None:
         """Remembers it."""
         self.read.update(read)
+
+
+class Accepting(NumberCluster):
+    """Goes on with what there is where a position is not there any more.
+
+    Attributes:
+        fails: Whether that is an error.
+    """
+
+    def __init__(self, **logs: tuple[int, int]) -> None:
+        super().__init__(**logs)
+        self.fails = True
+
+    def status(
+        self, begins: Mapping[str, Offset]
+    ) -> dict[str, PartitionStatus[Offset] | None]:
+        """From its first row on, where the query is before or behind all of them."""
+        found: dict[str, PartitionStatus[Offset] | None] = {}
+        for name, edge in self.edges(list(begins)).items():
+            begin, last = begins[name], edge.last
+            assert last is not None
+            if not edge.after <= begin <= last:
+                if self.fails:
+                    raise DataLossError(
+                        f"{name} has {edge.after.next()} to {last}, not {begin}.",
+                        topic_partition=name,
+                        wanted=str(begin.next()),
+                        available=str(edge.after.next()),
+                    )
+                begin = edge.after
+            found[name] = PartitionStatus(begin, last)
+        return found

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spark_topics.source.stream.batch_ends import BatchEnds, StreamLimits
 from spark_topics.source.stream.cluster import Cluster
@@ -18,7 +21,7 @@ from tests.spark_topics.numbers import (
     NumberOffset,
     Offset,
 )
-from tests.spark_topics.source.stream.number_cluster import NumberCluster
+from tests.spark_topics.source.stream.number_cluster import Accepting, NumberCluster
 
 Ranges = list[tuple[str, range]]
 
@@ -52,6 +55,15 @@ class Query:
             return []
         self.log.append(json.dumps(end.to_json()))
         return list(self.planner.ranges(start, end))
+
+    def drain(self) -> Ranges:
+        """All that there is, in as many micro-batches as it takes."""
+        found: Ranges = []
+        planned = None
+        while planned != len(self.log):
+            planned = len(self.log)
+            found += self.trigger()
+        return found
 
     def restart(self) -> None:
         """Goes on in another process."""
@@ -152,6 +164,57 @@ def test_a_partition_that_is_gone(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.messages) == 1
     query.cluster.logs["a"] = log
     assert query.trigger() == [("a", range(3))]
+
+
+#: What happens to one of two logs: so many rows come, all rows go, a log of the same
+#: name begins anew; then the query runs.
+EVENTS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.sampled_from(["come", "go", "anew", "run"])),
+    max_size=12,
+)
+
+
+@given(events=EVENTS)
+@settings(max_examples=200, deadline=None)
+def test_an_accepted_loss_is_over(events: list[tuple[str, str]]) -> None:
+    """The next run reports none, and reads each row that came since, once.
+
+    Also where nothing was there to be read when the loss was accepted, and a log of the
+    same name has come to the old position by the next run.
+    """
+    cluster = Accepting(a=(0, 3), b=(0, 3))
+    query = Query(cluster)
+    read: dict[str, list[int]] = defaultdict(list)
+
+    def run(*, fail: bool) -> None:
+        cluster.fails = query.given["fail"] = fail
+        query.restart()
+        for name, numbers in query.drain():
+            read[name] += numbers
+
+    def run_until_it_is_over() -> None:
+        try:
+            run(fail=True)
+        except DataLossError:
+            run(fail=False)
+            run(fail=True)
+        for name, (first, end) in cluster.logs.items():
+            assert [n for n in read[name] if n >= first] == [*range(first, end)]
+
+    for name, event in events:
+        first, end = cluster.logs[name]
+        if event == "come":
+            cluster.logs[name] = first, end + 2
+        elif event == "go":
+            cluster.logs[name] = end, end
+        elif event == "anew":
+            # Before it has come to the old position, where no number tells them apart.
+            run_until_it_is_over()
+            cluster.logs[name], read[name] = (0, 0), []
+            run_until_it_is_over()
+        else:
+            run_until_it_is_over()
+    run_until_it_is_over()
 
 
 @pytest.mark.parametrize("text", ["12:3", "x", ""])

@@ -169,6 +169,35 @@ def test_one_that_is_gone(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.messages) == 2
 
 
+class Ending(NumberCluster):
+    """Some topic partitions were read to their end, and are gone."""
+
+    def status(
+        self, begins: Mapping[str, Offset]
+    ) -> dict[str, PartitionStatus[Offset] | None]:
+        """Of those that are there."""
+        there = begins.keys() & self.logs.keys()
+        return super().status({name: begins[name] for name in there})
+
+
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_one_that_is_over(is_fixed: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """It is no loss, and nothing is asked about it until it is there again."""
+    cluster = Ending(a=(0, 5), b=(0, 5))
+    topics = topics_of(cluster, interval_s=3600, fail=True)
+    if is_fixed:
+        topics.fix()
+    begins = topics.begins(offset(a=4, b=2))
+    del cluster.logs[A]
+    assert list(topics.visit(begins)) == [B]
+    # Though it was there at the last discovery.
+    assert topics.begins(offset(b=2)) == {B: 2}
+    cluster.logs[A] = (7, 9)
+    topics.discover_soon()
+    assert topics.begins(offset(b=2)) == ({B: 2} if is_fixed else {A: 6, B: 2})
+    assert caplog.messages == []
+
+
 def test_one_that_goes_while_it_is_found(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing of it was read."""
     cluster = NumberCluster(a=(0, 5))
