@@ -27,7 +27,7 @@ from tubemq_spark.wire import tubemq_pb2 as pb
 from tubemq_spark.wire.attributes import Stored
 from tubemq_spark.wire.checksums import checksum
 from tubemq_spark.wire.frames import FrameReader, encode_frame
-from tubemq_spark.wire.messages import FLUSHED
+from tubemq_spark.wire.messages import FLUSHED, UNFLUSHED
 from tubemq_spark.wire.metadata import STORE_STEP
 from tubemq_spark.wire.rpc import parse
 
@@ -520,7 +520,9 @@ class ScriptedServer:
                 success=False, errCode=410, errMsg=f"by {owner.client_id}"
             )
         store = self.stores[body.topicName, body.partitionId // STORE_STEP]
-        position = min(max(body.currOffset // ENTRY, store.begin), store.end)
+        # What is in memory alone counts for whoever reads that.
+        end = len(store.entries) if body.qryPriorityId == UNFLUSHED else store.end
+        position = min(max(body.currOffset // ENTRY, store.begin), end)
         self.positions[key] = position * ENTRY
         self.owners[key] = Registration(
             body.clientId,
@@ -529,7 +531,7 @@ class ScriptedServer:
             body.qryPriorityId,
         )
         reply.currOffset = position * ENTRY
-        reply.maxOffset = store.end * ENTRY
+        reply.maxOffset = end * ENTRY
         return reply
 
     def _get(self, body: Any) -> Any:

@@ -459,6 +459,27 @@ def test_nothing_found_and_moved_on_is_progress_in_a_shared_store():
         assert server.seen["register"][0].currOffset == 0
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_nothing_found_behind_what_retention_took_is_a_loss(fails: bool):
+    """A get that brings nothing does not tell where it started."""
+
+    def take(session: Session, serial: int, method: int, body: Any) -> None:
+        # The broker moves the reader from 10 to 12, and on to 15 in its memory.
+        session.server.stores["t", 0].begin = 12
+        move_on(5)(session, serial, method, body)
+
+    with ScriptedServer({"t": [2]}) as server:
+        for number in range(20):
+            server.append("t", 1 if 12 <= number < 15 else 0, b"%d" % number)
+        server.script("get", passing, take)
+        wanted = {"is_dense": False, "fail_on_data_loss": fails}
+        if fails:
+            with pytest.raises(DataLossError, match="begins at 336"):
+                read(server, 0, 20, **wanted)
+        else:
+            assert read(server, 0, 20, **wanted) == numbers(0, 10) + numbers(15, 20)
+
+
 def test_nothing_found_and_moved_on_is_a_hole_in_a_dense_one(dense: ScriptedServer):
     dense.script("get", move_on(5))
     with pytest.raises(DataLossError, match="Of 5 messages"):

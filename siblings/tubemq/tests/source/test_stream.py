@@ -26,6 +26,7 @@ from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.batch_plan import ReadTask, plan_batch
 from tubemq_spark.source.range_reader import RangeReader
 from tubemq_spark.source.stream import TubeMQOffset, stream_planner
+from tubemq_spark.wire.metadata import Partition
 
 
 @pytest.fixture(autouse=True)
@@ -113,9 +114,60 @@ def test_topics_that_the_options_no_longer_name():
 def test_a_log_that_was_rolled_back_is_a_loss(server: ScriptedServer):
     stream = planner(server)
     end = stream.latest(stream.initial())
-    server.stores["t", 0].flushed = 5
+    del server.stores["t", 0].entries[5:]
     with pytest.raises(DataLossError, match="ends at 140"):
         planner(server).latest(end)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_another_run_has_read_from_memory_is_neither_lost_nor_new(
+    server: ScriptedServer, fails: bool
+):
+    stream = planner(server, read_unflushed=True)
+    end = stream.latest(stream.initial())
+    store = server.stores["t", 0]
+    store.flushed = 7
+    stream = planner(server, fail_on_data_loss=fails)
+    assert stream.latest(end) is end
+    server.append("t", 0, b"new")
+    store.flushed = None
+    # A plan that found nothing and took long is not made again at once.
+    await_true(lambda: stream.latest(end) is not end, "a plan")
+    assert ranges(stream, end, stream.latest(end)) == [("t/1:0", 280, 308)]
+
+
+def test_an_accepted_loss_is_over(server: ScriptedServer):
+    """Also in a partition that had nothing to read just then."""
+    for number in range(10):
+        server.append("t", 10000, b"%d" % number)
+    end = planner(server).latest(planner(server).initial())
+    for number in (0, 1):  # the topic is made anew
+        server.stores["t", number].entries.clear()
+    server.append("t", 0, b"new")
+    stream = planner(server, fail_on_data_loss=False)
+    accepted = stream.latest(end)
+    assert ranges(stream, end, accepted) == [("t/1:0", 0, ENTRY)]
+    for number in range(12):  # past the old position
+        server.append("t", 10000, b"new %d" % number)
+    stream = planner(server)
+    start = stream.offset(accepted.to_json())
+    later = stream.latest(start)
+    assert ranges(stream, start, later) == [("t/1:10000", 0, 12 * ENTRY)]
+
+
+def test_what_limits_have_left_for_later_may_be_lost(server: ScriptedServer):
+    """From when it was found on, and in whichever process."""
+    limits = {"max_rows": 1, "discovery_interval_s": 0.0}
+    server.layout["t"] = [1]
+    stream = planner(server, **limits)
+    end = stream.latest(stream.initial())
+    server.layout["t"] = [1, 1]
+    for number in range(5):
+        server.append("t", 10000, b"%d" % number)
+    end = stream.latest(end)
+    server.stores["t", 1].begin = end.last_read["t/1:10000"] // ENTRY + 1
+    with pytest.raises(DataLossError, match=r"t/1:10000 .* begins at"):
+        planner(server, **limits).latest(end)
 
 
 def test_partitions_that_a_master_leaves_out_are_not_gone(server: ScriptedServer):
@@ -326,6 +378,69 @@ def test_a_stream_of_what_there_is_now_names_a_broker_that_stays_down(two):
         stream.fix_target()
 
 
+def test_a_restart_goes_on_without_a_broker_that_stays_down(two):
+    """Where losses are accepted; what it has is read when it is back."""
+    first, second = two
+    end = planner(first).latest(planner(first).initial())
+    second.readable = False
+    for server in two:
+        server.append("t", 0, b"new")
+    client = replace(first.options, operation_timeout_s=0.3)
+    with pytest.raises(TransportError, match="does not name the partition t/2:0"):
+        planner(first, client=client).latest(end)
+    stream = planner(
+        first, client=client, fail_on_data_loss=False, discovery_interval_s=0.0
+    )
+    later = stream.latest(end)
+    assert ranges(stream, end, later) == [("t/1:0", 84, 112)]
+    second.readable = True
+    # A plan that found nothing and took long is not made again at once.
+    await_true(lambda: stream.latest(later) is not later, "a plan")
+    last = stream.latest(later)
+    assert ranges(stream, later, last) == [("t/2:0", 28, 56)]
+
+
+def test_a_restart_goes_on_without_a_partition_that_is_gone(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+):
+    """Where losses are accepted: the master does not name it at all."""
+    end = planner(server).latest(planner(server).initial())
+    server.layout["t"] = [1]
+    server.append("t", 0, b"new")
+    client = replace(server.options, operation_timeout_s=0.3)
+    stream = planner(server, client=client, fail_on_data_loss=False)
+    later = stream.latest(end)
+    assert ranges(stream, end, later) == [("t/1:0", 280, 308)]
+    assert list(later.last_read) == ["t/1:0"]
+    assert "t/1:10000 is gone" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "starting",
+    [
+        Offsets(Edge.LATEST),
+        Offsets(Edge.EARLIEST, {Partition("t", 2, 0): ENTRY}),
+    ],
+)
+def test_a_start_on_a_broker_that_stays_down(
+    two, starting: Offsets[Partition], caplog: pytest.LogCaptureFixture
+):
+    """It cannot be kept, which is said; a partition that is closed may be named."""
+    first, second = two
+    second.readable = False
+    client = replace(first.options, operation_timeout_s=0.3)
+    stream = planner(first, client=client, fail_on_data_loss=False, starting=starting)
+    assert list(stream.initial().last_read) == ["t/1:0"]
+    assert "t/2:0 cannot be read now" in caplog.text
+    assert "whatever startingOffsets says" in caplog.text
+    options = ReadOptions(
+        client, ("t",), group="g", fail_on_data_loss=False, starting=starting
+    )
+    assert {task.range.broker for task in plan_batch(first.pool, options)} <= {
+        first.address
+    }
+
+
 def test_a_broker_that_goes_is_waited_for_and_named(two):
     first, second = two
     client = replace(first.options, operation_timeout_s=0.5, connect_timeout_s=0.3)
@@ -449,13 +564,12 @@ def test_what_a_dead_broker_took_along_is_not_read_twice(server: ScriptedServer)
     end = planner(server).latest(planner(server).initial())
     del server.stores["t", 0].entries[8:]
     stream = planner(server, fail_on_data_loss=False, read_unflushed=True)
-    assert stream.latest(end) is end
+    accepted = stream.latest(end)
+    assert ranges(stream, end, accepted) == []
     for number in range(3):
         server.append("t", 0, b"%d" % number)
-    # A plan that found nothing and took long is not made again at once.
-    await_true(lambda: stream.latest(end) is not end, "a plan")
-    later = stream.latest(end)
-    assert ranges(stream, end, later) == [("t/1:0", 8 * ENTRY, 11 * ENTRY)]
+    later = stream.latest(accepted)
+    assert ranges(stream, accepted, later) == [("t/1:0", 8 * ENTRY, 11 * ENTRY)]
 
 
 def test_a_log_that_grows_to_where_it_was_before_is_read_once(server: ScriptedServer):

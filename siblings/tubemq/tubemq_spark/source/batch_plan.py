@@ -62,8 +62,9 @@ def plan_batch(pool: BrokerPool, options: ReadOptions) -> list[ReadTask]:
     group = batch_group(options)
     with Masters(options.client) as masters:
         partitions = find_partitions(masters, options, group, wait=True)
-    check_named(options.starting, "startingOffsets", partitions.brokers)
-    check_named(options.ending, "endingOffsets", partitions.brokers)
+    existing = partitions.brokers.keys() | partitions.closed
+    check_named(options.starting, "startingOffsets", existing)
+    check_named(options.ending, "endingOffsets", existing)
     edges = find_edges(pool, partitions, partitions.brokers, options, group)
     ranges = []
     for partition in sorted(partitions.brokers):
@@ -75,6 +76,7 @@ def plan_batch(pool: BrokerPool, options: ReadOptions) -> list[ReadTask]:
         )
         end = chosen_end(
             partition,
+            options.starting,
             options.ending,
             edges[partition],
             fail_on_data_loss=options.fail_on_data_loss,

@@ -33,11 +33,13 @@ class Found:
         brokers: ``host:port`` of the broker of each partition.
         dense: Those that have a store to themselves.
         token: What brokers may ask for.
+        closed: Those that cannot be read now, and are none of these.
     """
 
     brokers: Mapping[Partition, str]
     dense: frozenset[Partition]
     token: Token | None
+    closed: frozenset[Partition] = frozenset()
 
 
 def planners_of(group: str) -> str:
@@ -126,6 +128,7 @@ def find_partitions(
         },
         frozenset(dense_partitions(partitions)),
         view.token,
+        frozenset(closed),
     )
 
 

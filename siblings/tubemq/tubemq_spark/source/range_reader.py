@@ -205,12 +205,30 @@ class RangeReader:
         if fetched.end == self._position and not fetched.messages:
             self._rest(fetched)
             return None
+        if fetched.start is None and not self._is_believed(consumer, fetched):
+            return None
         piece = self._piece(fetched.messages, fetched.end)
         self._prefetch(consumer, fetched.end, piece)
         # Only now: what fails before is read again.
         self._position = fetched.end
         self._heard_at = time.monotonic()
         return piece
+
+    def _is_believed(self, consumer: Consumer, fetched: Fetched) -> bool:
+        """Return whether a get began at the right place that does not tell its start.
+
+        Of what a broker has in memory, a part without our messages is such a get. The
+        broker may have moved the reader before, past what retention has taken: what is
+        there now was there then.
+        """
+        position, priority = self._position, priority_of(self._options)
+        try:
+            self._check_registered(consumer.register(position, priority))
+            if self._position == position and fetched.end < self._end:
+                consumer.register(fetched.end, priority)
+        except PartitionOccupiedError:  # it had been dropped: begin in another group
+            raise self._changed() from None
+        return self._position == position
 
     def _piece(self, messages: MessageTable, end: int) -> Piece | None:
         """Return the wanted part of a get that ended at ``end``.

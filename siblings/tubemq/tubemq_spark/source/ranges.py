@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 from spark_topics.options.offsets import Edge, Offsets
@@ -89,6 +89,7 @@ def chosen_start(
 
 def chosen_end(
     partition: Partition,
+    starting: Offsets[Partition],
     ending: Offsets[Partition],
     edges: Edges,
     *,
@@ -97,7 +98,8 @@ def chosen_end(
     """Return the offset behind the last to read in a partition.
 
     Raises:
-        DataLossError: The partition does not reach that far.
+        DataLossError: The partition does not reach that far, or all up to there is
+            gone, which is wanted from the first message on.
     """
     position = ending.of(partition)
     if position is Edge.LATEST:
@@ -105,18 +107,20 @@ def chosen_end(
     if position is Edge.EARLIEST:
         return edges.begin
     assert isinstance(position, int)
-    if position > edges.end:
+    is_gone = 0 < position <= edges.begin and starting.of(partition) is Edge.EARLIEST
+    if is_gone or position > edges.end:
         report(loss(partition, position, edges), fail_on_data_loss=fail_on_data_loss)
     return min(position, edges.end)
 
 
 def loss(partition: Partition, wanted: int, edges: Edges) -> DataLossError:
     """Return what to raise where an offset is not within a partition."""
-    side = "begins" if wanted < edges.begin else "ends"
-    place = edges.begin if wanted < edges.begin else edges.end
+    is_before = wanted <= edges.begin
+    side = "begins" if is_before else "ends"
+    place = edges.begin if is_before else edges.end
     why = (
         "Retention has deleted what was before."
-        if wanted < edges.begin
+        if is_before
         else "Its log was rolled back when a broker died, or the topic was made anew, "
         "or the messages are not on the broker's disk yet."
     )
@@ -138,7 +142,7 @@ def report(error: DataLossError, *, fail_on_data_loss: bool) -> None:
 
 
 def check_named(
-    offsets: Offsets[Partition], name: str, existing: Mapping[Partition, object]
+    offsets: Offsets[Partition], name: str, existing: Container[Partition]
 ) -> None:
     """See that JSON offsets name partitions that exist.
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from spark_topics.client.retry import Retry
@@ -32,6 +33,7 @@ from spark_topics.source.stream.cluster import (
 )
 from spark_topics.source.stream.planner import StreamPlanner
 from spark_topics.source.stream.topic_set import TopicSet, require_named
+from spark_topics.statistics import warn_once
 from spark_topics.system import System
 from tubemq_spark.client.brokers import BrokerPool
 from tubemq_spark.client.masters import Masters
@@ -119,6 +121,7 @@ class TubeMQCluster:
         self._group = options.group or f"spark-{uuid.uuid4().hex[:8]}"
         self._masters = Masters(options.client)
         self._found: Found | None = None
+        self._given_up: set[Partition] = set()  # waited for long enough, in vain
         self._sizes = Sizes(pool, options, self._group)
         # A name that nobody has chosen is one that nobody looks for.
         self._group_positions = (
@@ -163,7 +166,13 @@ class TubeMQCluster:
         discovery = self._discover(
             wait=self._options.starting != Offsets(Edge.EARLIEST),
         )
-        check_named(self._options.starting, "startingOffsets", discovery.brokers)
+        existing = discovery.brokers.keys() | discovery.closed
+        check_named(self._options.starting, "startingOffsets", existing)
+        if discovery.closed and self._options.starting != Offsets(Edge.EARLIEST):
+            logger.warning(
+                "What cannot be read now is read from its first message on when it is "
+                "back, whatever startingOffsets says."
+            )
         edges = self._edges(discovery.brokers)
         return {
             str(partition): Position(
@@ -199,7 +208,7 @@ class TubeMQCluster:
     def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[Position]]:
         """See `Cluster`."""
         partitions = {name: partition_of(name) for name in names}
-        edges = self._edges(partitions.values()) if names else {}
+        edges = self._edges(partitions.values())
         return {
             name: _status(edges[partition].begin, edges[partition])
             for name, partition in partitions.items()
@@ -211,17 +220,52 @@ class TubeMQCluster:
     ) -> Iterator[Mapping[str, PartitionStatus[Position] | None]]:
         """Look at what there is to read. Nothing is acknowledged."""
         partitions = {name: partition_of(name) for name in begins}
-        edges = self._edges(partitions.values()) if begins else {}
+        missing = self._await(partitions.values()) if begins else []
+        edges = self._edges(set(partitions.values()) - set(missing))
+        ahead = [
+            partition
+            for name, partition in partitions.items()
+            if partition in edges and edges[partition].end < begins[name]
+        ]
+        in_memory = self._edges(ahead, read_unflushed=True)
         yield {
-            name: self._status_from(begins[name], partition, edges[partition])
+            name: self._status_without(begins[name], partition)
+            if partition in missing
+            else self._status_from(
+                begins[name], partition, edges[partition], in_memory.get(partition)
+            )
             for name, partition in partitions.items()
         }
 
+    def _status_without(
+        self, begin: Position, partition: Partition
+    ) -> PartitionStatus[Position] | None:
+        """Return the status of a partition that cannot be looked at; None if gone."""
+        assert self._found is not None
+        if partition not in self._found.closed:
+            return None
+        warn_once(
+            logger,
+            f"{partition} cannot be read now, says the master. Going on without.",
+        )
+        return PartitionStatus(begin, None, is_named=True)
+
     def _status_from(
-        self, begin: int, partition: Partition, edges: Edges
+        self, begin: int, partition: Partition, edges: Edges, in_memory: Edges | None
     ) -> PartitionStatus[Position]:
+        """Return what there is to read of a partition.
+
+        Args:
+            begin: Where to go on.
+            partition: Which one.
+            edges: Where it begins and ends.
+            in_memory: The same with what is in the broker's memory alone, where the
+                query is ahead of the end: another run may have read that.
+        """
         if edges.begin <= begin <= edges.end:
             return _status(begin, edges)
+        if in_memory is not None and edges.begin <= begin <= in_memory.end:
+            return PartitionStatus(Position(begin), None, is_named=True)
         error = loss(partition, begin, edges)
         if self._options.fail_on_data_loss:
             raise error
@@ -245,6 +289,7 @@ class TubeMQCluster:
                 {**self._found.brokers, **discovery.brokers},
                 self._dense(discovery),
                 discovery.token,
+                discovery.closed,
             )
         self._found = discovery
         return discovery
@@ -255,24 +300,57 @@ class TubeMQCluster:
         unseen = self._found.dense - found.brokers.keys()
         return found.dense | unseen
 
-    def _edges(self, partitions: Any) -> dict[Partition, Edges]:
+    def _edges(
+        self, partitions: Iterable[Partition], *, read_unflushed: bool | None = None
+    ) -> dict[Partition, Edges]:
         names = list(partitions)
+        if not names:
+            return {}
+        options = self._options
+        if read_unflushed is not None:
+            options = replace(options, read_unflushed=read_unflushed)
         discovery = self._known(names)
-        return find_edges(self._pool, discovery, names, self._options, self._group)
+        return find_edges(self._pool, discovery, names, options, self._group)
 
     def _known(self, wanted: Sequence[Partition]) -> Found:
         """Wait until each of some partitions is known; return what was found.
 
+        Raises:
+            TransportError: The master does not name one within ``operation.timeout``.
+        """
+        self._await(wanted, may_give_up=False)
+        assert self._found is not None
+        return self._found
+
+    def _await(
+        self, wanted: Iterable[Partition], *, may_give_up: bool | None = None
+    ) -> list[Partition]:
+        """Wait until each of some partitions is known.
+
         Partitions of a checkpoint may be on a broker that is restarting.
+
+        Args:
+            wanted: The partitions.
+            may_give_up: Whether to go on without some; by default where options say so.
+
+        Returns:
+            Those that the query goes on without: each is waited for once.
 
         Raises:
             TransportError: The master does not name one within ``operation.timeout``.
         """
+        if may_give_up is None:
+            may_give_up = not self._options.fail_on_data_loss
         retry = Retry(0.5, 5.0, self._options.client.operation_timeout_s)
+        partitions = list(wanted)
         discovery = self._found or self._discover()
         while missing := [
-            partition for partition in wanted if partition not in discovery.brokers
+            partition for partition in partitions if partition not in discovery.brokers
         ]:
+            if may_give_up and (
+                not retry.remaining_s or self._given_up.issuperset(missing)
+            ):
+                break
             retry.pause(
                 TransportError(
                     f"The master does not name the partition {missing[0]}, which the "
@@ -281,7 +359,8 @@ class TubeMQCluster:
                 )
             )
             discovery = self._discover()
-        return discovery
+        self._given_up.update(missing)
+        return missing
 
     # -- how far a micro-batch goes ----------------------------------------------------
 
@@ -361,7 +440,8 @@ class TubeMQCluster:
 
 def _status(begin: int, edges: Edges) -> PartitionStatus[Position]:
     last = Position(edges.end) if edges.end > begin else None
-    return PartitionStatus(Position(begin), last)
+    # Offsets tell its first row from the next plan on, also where limits leave it out.
+    return PartitionStatus(Position(begin), last, is_named=True)
 
 
 def _end(share: Share[Position]) -> Position:
