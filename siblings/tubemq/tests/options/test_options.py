@@ -151,6 +151,35 @@ def test_what_spark_adds_to_the_sink_of_a_stream_is_taken():
     parse_write_options({**LEAST, **added}, Scope.STREAM_WRITE)
 
 
+def test_one_set_of_options_serves_a_read_and_a_write():
+    """What is of no use to one of them is named in a warning, and no mistake."""
+    both = {
+        **LEAST,
+        "group": "reports",
+        "failOnDataLoss": "false",
+        "partitionKey": "customer",
+        "confirm.flush": "true",
+    }
+    assert parse_read_options(both, Scope.STREAM).group == "reports"
+    assert parse_write_options(both, Scope.BATCH_WRITE).confirm_flush
+    for parse, use in (
+        (parse_read_options, Scope.BATCH),
+        (parse_write_options, Scope.STREAM_WRITE),
+    ):
+        with pytest.raises(OptionError, match="There is no option 'groop'"):
+            parse({**LEAST, "groop": "reports"}, use)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["me:s3cr3t@a:1", "me:s3,cr3t@a:1", "tubemq://a:1?password=s3cr3t", "tcp://s3cr3t"],
+)
+def test_a_url_with_a_secret_is_not_repeated(text: str):
+    with pytest.raises(OptionError, match="not a URL") as caught:
+        parse_read_options({**LEAST, "master.rpc": text}, Scope.BATCH)
+    assert "cr3t" not in caught.value.message
+
+
 def test_limits_of_a_stream():
     options = parse_read_options(
         {**LEAST, "maxRowsPerTrigger": "7", "maxBytesPerTrigger": "512m"}, Scope.STREAM

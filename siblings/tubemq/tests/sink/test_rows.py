@@ -75,6 +75,22 @@ def test_what_cannot_be_a_message(columns: dict[str, list[Any]], problem: str):
         list(rows_of(pa.record_batch(batch), OPTIONS, 300))
 
 
+@pytest.mark.parametrize("name", ["__msgType", "__msgTime", "__topic", "__attributes"])
+def test_text_that_is_not_utf8(name: str):
+    """As a value or a key it is bytes; the error names the row and the column."""
+    texts = pa.array([b"a", b"\xff"]).view(pa.string())
+    options = WriteOptions(ClientOptions(), topic=("t",), partition_key="k")
+    found = list(rows_of(pa.record_batch({"value": texts, "k": texts}), options))
+    assert [row.stored.data for row in found] == [b"a", b"\xff"]
+    assert [row.key for row in found] == [key_hash("a"), key_hash(b"\xff")]
+    column = texts
+    if name == "__attributes":
+        column = pa.MapArray.from_arrays([0, 1, 2], texts, texts)
+    batch = pa.record_batch({"value": texts, name: column})
+    with pytest.raises(BadRowError, match=f"Row 301 of its task: {name} has text"):
+        list(rows_of(batch, WriteOptions(ClientOptions()), 300))
+
+
 def test_a_row_without_a_topic():
     with pytest.raises(BadRowError, match="Row 0 of its task has no topic"):
         rows(WriteOptions(ClientOptions()), value=[b"x"])

@@ -22,6 +22,8 @@ from siblings.tubemq.tests.scripted_server import (
     store_silently,
     throw,
 )
+from tests.support.fixtures import Clock
+from tests.support.fixtures import clock as clock
 from tests.support.waiting import await_true, join
 from tubemq_spark.client.connection import Connection
 from tubemq_spark.errors import (
@@ -33,6 +35,7 @@ from tubemq_spark.errors import (
 )
 from tubemq_spark.options import ClientOptions, WriteOptions
 from tubemq_spark.options.patience import Patience
+from tubemq_spark.sink import sender as sender_module
 from tubemq_spark.sink.rows import Row
 from tubemq_spark.sink.sender import Sender, Sent
 from tubemq_spark.wire.attributes import Stored
@@ -206,6 +209,21 @@ def test_a_broker_that_does_not_come_back_is_given_up(server: ScriptedServer):
     server.script("send", *[refuse(503)] * 1000)
     with pytest.raises(ServerError, match=r"503.*`send\.timeout`"):
         send(server, [row(b"v")], send_timeout_s=0.3)
+
+
+def test_what_spark_spends_on_rows_is_no_part_of_the_time(
+    server: ScriptedServer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sender_module, "time", clock)
+    chosen = WriteOptions(client=server.options, topic=("t",), send_timeout_s=5.0)
+    sender = Sender(server.pool, chosen)
+    for number in range(2):
+        clock.now += 60.0
+        server.script("send", refuse(503))
+        sender.send([row(b"%d" % number)])
+    clock.now += 60.0
+    assert sender.finish() == Sent(2, 2, 2)
+    sender.close()
 
 
 def test_a_message_too_large_is_not_sent(server: ScriptedServer):

@@ -109,6 +109,10 @@ def test_a_column_chooses_the_partition(kind: str):
         ("value INT", {}, "value"),
         ("value STRING, customer STRING", {}, "`customer` cannot be written"),
         ("value STRING, customer DOUBLE", {"partition_key": "customer"}, "customer"),
+        *(
+            (f"value STRING, {name} BIGINT", {"partition_key": name}, "another name")
+            for name in ("__offset", "__messageId")
+        ),
         ("value STRING, __broker INT", {}, "there is no column `__partition`"),
         ("value STRING", {"topic": None}, "Set the option `topic`"),
         (

@@ -42,9 +42,12 @@ def masters(text: str, name: str) -> tuple[tuple[str, int | None], ...]:
         match = _HOST.fullmatch(part)
         port = int(match[2]) if match and match[2] else None
         if match is None or not (port is None or 0 < port <= _MAX_PORT):
+            # What has these may be a URL, and may have a password.
+            is_url = any(mark in text for mark in ("@", "?", "//"))
+            shown = "a URL" if is_url else repr(foreign_text(part))
             raise OptionError(
                 f"{name} must be host:port of each master by comma, such as "
-                f"10.0.0.7:{_DEFAULT_PORT}, not {foreign_text(part)!r}."
+                f"10.0.0.7:{_DEFAULT_PORT}, not {shown}."
             )
         addresses.append((match[1], port))
     if not addresses:
@@ -103,13 +106,15 @@ def milliseconds(minimum: int, maximum_s: int) -> Parse[float]:
     return seconds(0.001, maximum_s, minimum)
 
 
-def refused(name: str, hint: str, *aliases: str) -> OptionSpec[str]:
+def refused(
+    name: str, hint: str, *aliases: str, scope: Scope = Scope.CLIENT
+) -> OptionSpec[str]:
     """Return an option that cannot be had, with the reason."""
     return OptionSpec(
         name,
         None,
         plain_text,
-        Scope.CLIENT,
+        scope,
         hint,
         aliases,
         support=Support.REFUSED,
@@ -134,6 +139,16 @@ MASTERS = OptionSpec(
     "Addresses of all masters, `host:port` by comma; the port is 8715 by default, with "
     "TLS 8716.",
     ("masterHostAndPort", "master"),
+)
+
+
+#: Which topic, for reads and writes.
+TOPIC = OptionSpec(
+    "topic",
+    None,
+    topic,
+    Scope.CLIENT,
+    "The topic. Where a write has none, each row names its own in `__topic`.",
 )
 
 

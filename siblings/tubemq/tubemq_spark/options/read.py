@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from spark_topics.options.given import Given, KnownOptions
-from spark_topics.options.offsets import Edge, Offsets, range_problems
+from spark_topics.options.offsets import Edge, Offsets
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
 from spark_topics.options.values import boolean, integer, seconds, size
 from tubemq_spark.errors import OptionError
@@ -16,22 +14,19 @@ from tubemq_spark.options.client import (
     IGNORED,
     MASTERS,
     REFUSED,
+    TOPIC,
     ClientOptions,
-    client_options,
     group,
     milliseconds,
     refused,
-    topic,
     topics,
 )
 from tubemq_spark.options.offsets import offsets_of
-from tubemq_spark.system import SYSTEM
 from tubemq_spark.wire.metadata import Partition
 
 #: As brokers limit them.
 _MAX_FILTERS, _MAX_FILTER = 500, 256
 
-TOPIC = OptionSpec("topic", None, topic, Scope.READ, "The topic to read.")
 TOPICS = OptionSpec("topics", None, topics, Scope.READ, "Several topics, by comma.")
 
 
@@ -203,6 +198,7 @@ TIMES = refused(
     "endingTime",
     "endingTimestamp",
     "endingOffsetsByTimestamp",
+    scope=Scope.READ,
 )
 
 READ_SPECS = (
@@ -213,44 +209,3 @@ READ_SPECS = (
     *REFUSED,
     TIMES,
 )
-KNOWN = KnownOptions(READ_SPECS, SYSTEM)
-
-
-def parse_read_options(
-    options: Mapping[str, str], use: Scope, *, quiet: bool = False
-) -> ReadOptions:
-    """Read the options of a batch or a stream.
-
-    Raises:
-        OptionError: With every problem.
-    """
-    parsed = Given(options, KNOWN, use)
-    client = client_options(parsed)
-    options_ = parsed.fill(ReadOptions, client=client)
-    if "topic" in parsed and "topics" in parsed:
-        parsed.problems.append("topic and topics are both given: leave one out.")
-    if not options_.topics and "topic" not in parsed and "topics" not in parsed:
-        parsed.problems.append("topic is missing: name one, or several by topics.")
-    if "startingOffsets" in parsed and "bootstrap.from.max" in parsed:
-        parsed.problems.append(
-            "startingOffsets and bootstrap.from.max are both given: leave one out."
-        )
-    for offsets, name in (
-        (options_.starting, "startingOffsets"),
-        (options_.ending, "endingOffsets"),
-    ):
-        for partition in offsets.by_partition:
-            if options_.topics and partition.topic not in options_.topics:
-                parsed.problems.append(
-                    f"{name} names the topic {partition.topic!r}, which is not read."
-                )
-    if use is Scope.BATCH:
-        parsed.problems += range_problems(options_.starting, options_.ending)
-    if (
-        use is Scope.STREAM
-        and "startingOffsets" not in parsed
-        and ("bootstrap.from.max" not in parsed)
-    ):
-        options_ = replace(options_, starting=Offsets(Edge.LATEST))
-    parsed.finish(quiet=quiet)
-    return options_

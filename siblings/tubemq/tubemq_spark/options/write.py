@@ -3,32 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.of_spark import OF_SPARK
-from spark_topics.options.spec import OptionSpec, Scope, option, set_by, specs_of
+from spark_topics.options.spec import Scope, option, set_by, specs_of
 from spark_topics.options.values import boolean, integer, plain_text, size
 from tubemq_spark.options.client import (
     CLIENT_SPECS,
     IGNORED,
     MASTERS,
     REFUSED,
+    TOPIC,
     ClientOptions,
-    client_options,
     milliseconds,
     refused,
-    topic,
-)
-from tubemq_spark.system import SYSTEM
-
-TOPIC = OptionSpec(
-    "topic",
-    None,
-    topic,
-    Scope.WRITE,
-    "The topic to write to; without it each row names its own in `__topic`.",
 )
 
 
@@ -106,21 +94,6 @@ WRITE_SPECS = (
         "exactlyOnce",
         "TubeMQ has neither transactions nor deduplication: a write is at least once.",
         "idempotent",
+        scope=Scope.WRITE,
     ),
 )
-KNOWN = KnownOptions(WRITE_SPECS, SYSTEM)
-
-
-def parse_write_options(
-    options: Mapping[str, str], use: Scope, *, quiet: bool = False
-) -> WriteOptions:
-    """Read the options of a write.
-
-    Raises:
-        OptionError: With every problem.
-    """
-    parsed = Given(options, KNOWN, use)
-    client = client_options(parsed)
-    options_ = parsed.fill(WriteOptions, client=client)
-    parsed.finish(quiet=quiet)
-    return options_

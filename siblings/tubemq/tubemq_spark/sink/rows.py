@@ -54,13 +54,14 @@ def rows_of(
     names = set(batch.schema.names)
     count = batch.num_rows
 
-    def column(name: str) -> list[Any]:
-        if name not in names:
+    def column(name: str | None) -> list[Any]:
+        if name is None or name not in names:
             return [None] * count
-        values: list[Any] = batch.column(name).to_pylist()
-        return values
+        # Text that is not UTF-8 may be a value, and may choose a partition.
+        is_bytes = name in (columns.VALUE, options.partition_key)
+        return _values(batch, name, first, is_bytes=is_bytes)
 
-    keys = column(options.partition_key) if options.partition_key else [None] * count
+    keys = column(options.partition_key)
     fixed = options.topic[0] if options.topic else None
     topics = [fixed] * count if fixed else column(columns.TOPIC)
     rows = zip(
@@ -92,6 +93,36 @@ def rows_of(
         )
 
 
+def _values(
+    batch: pa.RecordBatch, name: str, first: int, *, is_bytes: bool
+) -> list[Any]:
+    """Return the values of a column.
+
+    Raises:
+        BadRowError: A text is not UTF-8: Spark's strings are bytes of any kind.
+    """
+    column = batch.column(name)
+    if is_bytes and pa.types.is_string(column.type):
+        column = column.cast(pa.binary())
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        raise BadRowError(
+            f"Row {first + _first_unreadable(column)} of its task: {name} has text "
+            "that is not UTF-8. Write its base64(...), or leave the row out."
+        ) from None
+    return values
+
+
+def _first_unreadable(column: pa.Array) -> int:
+    for number, value in enumerate(column):
+        try:
+            value.as_py()
+        except UnicodeDecodeError:
+            return number
+    raise AssertionError("one of them is not UTF-8")
+
+
 def _stored(number: int, value: Any, type_: Any, time: Any, attributes: Any) -> Stored:
     row = f"Row {number} of its task"
     if value is None:
@@ -99,14 +130,13 @@ def _stored(number: int, value: Any, type_: Any, time: Any, attributes: Any) -> 
             f"{row}: {columns.VALUE} is NULL, which no message can hold. Leave the row "
             "out."
         )
-    data = value.encode() if isinstance(value, str) else value
     pairs = dict(attributes or ())
     if None in pairs.values():
         raise BadRowError(
             f"{row}: {columns.ATTRIBUTES} has a NULL, which cannot be written."
         )
     try:
-        return encode_body(Body(data, type_, time, pairs))
+        return encode_body(Body(value, type_, time, pairs))
     except ValueError as error:
         raise BadRowError(f"{row} cannot be a message: {error}.") from None
 

@@ -11,8 +11,10 @@ that, and sends again what a broker that died had in memory.
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +115,7 @@ class Sender:
         self._retry = Retry(
             _FIRST_PAUSE_S, _MAX_PAUSE_S, options.send_timeout_s, "send.timeout"
         )
+        self._left_at = time.monotonic()
 
     def send(self, rows: Iterable[Row]) -> None:
         """Send messages without waiting for acknowledgements.
@@ -122,16 +125,17 @@ class Sender:
             MessageTooLargeError: A row is larger than a message may be.
             TubeMQError: One cannot be sent within ``send.timeout``.
         """
-        for row in rows:
-            message = _Message(row, self._routes.choose(row))
-            self._unsent.append(message)
-            self._in_flight_bytes += message.size_bytes
-            if len(self._unsent) >= _TOGETHER or self._is_full:
-                self._flush()
-            if self._is_full:
-                self._make_room()
-            if self._unconfirmed.size_bytes > self._most_unconfirmed_bytes:
-                self._confirm(self._most_unconfirmed_bytes // 2)
+        with self._on_our_time():
+            for row in rows:
+                message = _Message(row, self._routes.choose(row))
+                self._unsent.append(message)
+                self._in_flight_bytes += message.size_bytes
+                if len(self._unsent) >= _TOGETHER or self._is_full:
+                    self._flush()
+                if self._is_full:
+                    self._make_room()
+                if self._unconfirmed.size_bytes > self._most_unconfirmed_bytes:
+                    self._confirm(self._most_unconfirmed_bytes // 2)
 
     def finish(self) -> Sent:
         """Wait until everything is acknowledged, and on disk if that is wanted.
@@ -139,14 +143,24 @@ class Sender:
         Raises:
             TubeMQError: It is not within ``send.timeout``.
         """
-        self._flush()
-        self._settle_all()
-        self._confirm(0)
+        with self._on_our_time():
+            self._flush()
+            self._settle_all()
+            self._confirm(0)
         return self.sent
 
     def close(self) -> None:
         """Let go of the masters. What is not acknowledged may be stored or not."""
         self._routes.close()
+
+    @contextmanager
+    def _on_our_time(self) -> Iterator[None]:
+        """Leave out of ``send.timeout`` what Spark has spent since the last call."""
+        self._retry.extend(time.monotonic() - self._left_at)
+        try:
+            yield
+        finally:
+            self._left_at = time.monotonic()
 
     @property
     def _is_full(self) -> bool:

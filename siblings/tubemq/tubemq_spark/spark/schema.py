@@ -45,6 +45,12 @@ def write_columns(schema: StructType, options: WriteOptions) -> pa.Schema:
                 f"The option `partitionKey` names the column `{options.partition_key}`,"
                 f" which is not there: the rows have {', '.join(names)}."
             )
+        if options.partition_key in columns.READ_ONLY:
+            raise SchemaError(
+                f"The option `partitionKey` names the column `{options.partition_key}`,"
+                " which is not written: each message gets one of its own. Copy it to a "
+                "column of another name."
+            )
         writable.setdefault(options.partition_key, _KEY)
     if columns.BROKER in names:
         required.append(columns.PARTITION)
