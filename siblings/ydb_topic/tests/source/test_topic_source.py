@@ -91,6 +91,67 @@ def test_plan_that_cannot_be(service: TopicService, options: ReadOptions):
     assert bounds(TopicSource(lenient).plan()) == [(0, 5, 10)]
 
 
+@pytest.mark.parametrize("end", [10, 50, 80])
+def test_plan_up_to_what_is_gone(service: TopicService, options: ReadOptions, end: int):
+    """A loss where the read begins with the first message; else its start tells."""
+    fill(service, 0, 0, 100)
+    service.store.expire("t", 0, 80)
+    bounded = replace(options, ending=Offsets(Edge.LATEST, {0: end}))
+    for strict in (
+        bounded,
+        replace(bounded, starting=None, starting_time_ms=1),
+    ):
+        with pytest.raises(DataLossError, match=f"no message before {end} any more"):
+            TopicSource(strict).plan()
+    lenient = replace(bounded, fail_on_data_loss=False)
+    latest = replace(bounded, starting=Offsets(Edge.EARLIEST, {0: Edge.LATEST}))
+    for wanted in (lenient, latest):
+        assert TopicSource(wanted).plan() == []
+    some = replace(options, ending=Offsets(Edge.LATEST, {0: 81, 1: 0}))
+    assert bounds(TopicSource(some).plan()) == [(0, 80, 81)]
+
+
+@pytest.mark.parametrize(
+    ("starting", "ending", "is_lost"),
+    [
+        ({0: 10}, {}, True),
+        ({0: 10, 2: 0}, {}, True),
+        ({0: 10, 2: 3}, {}, False),  # the parent had been read to its end
+        ({0: Edge.EARLIEST}, {}, False),
+        ({0: Edge.LATEST}, {}, False),
+        ({0: 10}, {0: 10}, False),
+        ({}, {0: 10, 2: 3}, True),
+        ({}, {0: 0}, False),
+    ],
+)
+def test_plan_that_names_a_parent_that_is_gone(
+    service: TopicService,
+    options: ReadOptions,
+    starting: dict[int, int | Edge],
+    ending: dict[int, int | Edge],
+    is_lost: bool,
+):
+    """The server drops what was split or merged when retention has emptied it."""
+    fill(service, 0, 0, 10)
+    child, _ = service.store.split("t", 0)
+    fill(service, child, 10, 15)
+    service.store.drop_partition("t", 0)
+    wanted = replace(
+        options,
+        starting=Offsets(Edge.EARLIEST, starting),
+        ending=Offsets(Edge.LATEST, ending),
+    )
+    lenient = TopicSource(replace(wanted, fail_on_data_loss=False))
+    first, end = starting.get(child, 0), ending.get(child, 5)
+    assert bounds(lenient.plan()) == [(child, first, end)]
+    if is_lost:
+        with pytest.raises(DataLossError, match="t/0 is gone") as caught:
+            TopicSource(wanted).plan()
+        assert caught.value.wanted == "10"
+    else:
+        assert bounds(TopicSource(wanted).plan()) == [(child, first, end)]
+
+
 @pytest.mark.parametrize(
     ("time_ms", "starts"),
     [
@@ -222,6 +283,135 @@ def test_lost(service: TopicService, options: ReadOptions):
     end = lenient.latest(lenient_start)
     found = read(lenient_source, lenient.ranges(lenient_start, end))
     assert found == [*range(4, 10)]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_an_accepted_loss_is_over(
+    service: TopicService, options: ReadOptions, is_told: bool
+):
+    """Also in a partition that had nothing to read just then.
+
+    A server may tell when a topic was made; else its offsets have fallen.
+    """
+    for partition in range(2):
+        fill(service, partition, 0, 10)
+    topic = service.store.find("t")
+    assert topic is not None
+    topic.created *= is_told
+    planner = TopicSource(options).plan_stream()
+    end = planner.latest(planner.initial())
+    service.store.create("t", 2).created *= is_told
+    fill(service, 0, 100, 105)
+    lenient = TopicSource(replace(options, fail_on_data_loss=False))
+    planner = lenient.plan_stream()
+    start = planner.offset(end.to_json())
+    accepted = planner.latest(start)
+    ends = [planner.offset(offset.to_json()) for offset in (start, accepted)]
+    assert read(lenient, planner.ranges(*ends)) == [*range(100, 105)]
+    fill(service, 1, 200, 212)  # past the old position
+    source = TopicSource(options)
+    planner = source.plan_stream()
+    start = planner.offset(accepted.to_json())
+    later = planner.latest(start)
+    assert read(source, planner.ranges(start, later)) == [*range(200, 212)]
+
+
+def test_children_that_wait_may_be_lost(service: TopicService, options: ReadOptions):
+    """From when they were found on, and in whichever process."""
+    fill(service, 0, 0, 10)
+    limited = TopicSource(replace(options, max_rows=4))
+    planner = limited.plan_stream()
+    end = planner.latest(planner.initial())
+    child, _ = service.store.split("t", 0)
+    fill(service, child, 10, 20)
+    end = planner.latest(end)
+    service.store.expire("t", child, 6)
+    planner = limited.plan_stream()
+    with pytest.raises(DataLossError, match=f"t/{child} has no offset 0 any more"):
+        planner.latest(planner.offset(end.to_json()))
+
+
+@pytest.mark.parametrize("is_new_process", [False, True])
+@pytest.mark.parametrize("is_child_read", [False, True])
+def test_parent_that_is_gone(
+    service: TopicService,
+    options: ReadOptions,
+    is_child_read: bool,
+    is_new_process: bool,
+):
+    """No loss, if it was read to its end: this process has seen that, or a child tells.
+
+    The checkpoint forgets the parent, so that those that follow need not be known.
+    """
+    fill(service, 0, 0, 10)
+    source = TopicSource(options)
+    planner = source.plan_stream()
+    end = planner.latest(planner.initial())
+    child, _ = service.store.split("t", 0)
+    if is_child_read:
+        fill(service, child, 10, 15)
+    end = planner.latest(end)
+    service.store.drop_partition("t", 0)
+    fill(service, child, 15, 20)
+    if is_new_process:
+        planner = source.plan_stream()
+        end = planner.offset(end.to_json())
+    if is_new_process and not is_child_read:
+        with pytest.raises(DataLossError, match="t/0 is gone"):
+            planner.latest(end)
+        return
+    later = planner.latest(end)
+    assert read(source, planner.ranges(end, later)) == [*range(15, 20)]
+    assert "t/0" not in later.last_read
+    grandchild, _ = service.store.split("t", child)
+    fill(service, grandchild, 20, 25)
+    last = planner.latest(later)
+    assert read(source, planner.ranges(later, last)) == [*range(20, 25)]
+
+
+def test_parent_that_goes_unread(service: TopicService, options: ReadOptions):
+    """It is a loss, or its children are read without it."""
+    source = TopicSource(replace(options, max_rows=6))
+    planner = source.plan_stream()
+    start = planner.initial()
+    fill(service, 0, 0, 10)
+    start = planner.latest(start)
+    child, _ = service.store.split("t", 0)
+    fill(service, child, 10, 15)
+    planner.latest(start)
+    service.store.drop_partition("t", 0)
+    with pytest.raises(DataLossError, match=r"t/0 is gone.* wanted 6 next"):
+        planner.latest(start)
+    source = TopicSource(replace(options, fail_on_data_loss=False))
+    planner = source.plan_stream()
+    end = planner.latest(start)
+    assert read(source, planner.ranges(start, end)) == [*range(10, 15)]
+
+
+@pytest.mark.parametrize("spelled", ["/t", "/local/t"])
+def test_one_topic_however_its_path_is_spelled(
+    service: TopicService, options: ReadOptions, spelled: str
+):
+    """It is no other topic, neither now nor in a checkpoint of before."""
+    fill(service, 0, 0, 10)
+    source = TopicSource(replace(options, topic=spelled))
+    planner = source.plan_stream()
+    start = planner.initial()
+    end = planner.latest(start)
+    assert end.to_json()["lastRead"] == {"t": {"0": "9", "1": "-1"}}
+    fill(service, 0, 10, 15)
+    tree = {
+        "v": 1,
+        "lastRead": {spelled: {"0": "9", "1": "-1"}},
+        "startAfter": {spelled: {"0": "-1"}},
+        "created": {spelled: end.created["t"]},
+    }
+    for made in (end.to_json(), tree):
+        plain = TopicSource(options)
+        planner = plain.plan_stream()
+        start = planner.offset(made)
+        later = planner.latest(start)
+        assert read(plain, planner.ranges(start, later)) == [*range(10, 15)]
 
 
 def test_topic_that_was_made_anew(service: TopicService, options: ReadOptions):
@@ -418,7 +608,47 @@ def test_consumer(service: TopicService, options: ReadOptions):
     assert read(source, planner.ranges(end, later)) == [*range(10, 20)]
 
 
-def test_checkpoint_of_others():
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_consumer_of_what_spark_has_not_committed(
+    service: TopicService, options: ReadOptions, is_committed: bool
+):
+    """Before Spark 4.2 a query that goes on may be asked for more before it is run."""
+    fill(service, 0, 0, 10)
+    source = TopicSource(replace(options, consumer="c"))
+    planner = source.plan_stream()
+    end = planner.latest(planner.initial())
+    planner = source.plan_stream()
+    planner.latest(planner.offset(end.to_json()), is_committed=is_committed)
+    topic = service.store.find("t")
+    assert topic is not None
+    assert topic.consumers["c"] == ({0: 10} if is_committed else {})
+
+
+def test_consumer_of_a_query_that_begins_at_the_end(
+    service: TopicService, options: ReadOptions
+):
+    """Nothing of what is before that was read, nor is the beginning recorded."""
+    fill(service, 0, 0, 10)
+    latest = replace(options, consumer="c", starting=Offsets(Edge.LATEST))
+    planner = TopicSource(latest).plan_stream()
+    planner.latest(planner.initial())
+    topic = service.store.find("t")
+    assert topic is not None
+    assert topic.consumers["c"] == {}
+
+
+@pytest.mark.parametrize(
+    "read_",
+    [
+        {"t": {"0": 5}},
+        {"t": {"1:0": "280"}},  # of TubeMQ
+        {"t": {"01": "5"}},
+        {"t": {"0": "-2"}},
+        {"t": {"0": "05"}},
+        {"t": "5"},
+    ],
+)
+def test_checkpoint_of_others(read_: Any):
     """It is an error of ours."""
     with pytest.raises(CheckpointError, match="not one of a YDB stream"):
-        TopicOffset.from_json({"v": 1, "lastRead": {"t": {"0": 5}}})
+        TopicOffset.from_json({"v": 1, "lastRead": read_})

@@ -274,6 +274,12 @@ class Store:
             partition.start = start
             self.changed.notify_all()
 
+    def drop_partition(self, path: str, number: int) -> None:
+        """Drop a partition, as the server does with one that is inactive and empty."""
+        with self.changed:
+            del self._known(path).partitions[number]
+            self.changed.notify_all()
+
     def skip(self, path: str, number: int, offsets: int) -> None:
         """Leave a gap in the offsets of a partition."""
         with self.changed:

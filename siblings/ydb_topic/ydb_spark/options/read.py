@@ -32,13 +32,13 @@ _DAY_S = 24 * 60 * 60
 _MILLI = 0.001
 
 #: A partition as JSON names it: no sign, no leading zero.
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+PARTITION = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 _EXAMPLE = 'Write earliest, latest, or JSON such as {"0": 100, "1": "latest"}.'
 
 
 def _partitions(name: str, value: object) -> Iterator[tuple[int, object]]:
-    if _PARTITION.fullmatch(name) is None:
+    if PARTITION.fullmatch(name) is None:
         raise ValueError(f"{shorten(name)} is no partition, which is a number")
     yield int(name), value
 

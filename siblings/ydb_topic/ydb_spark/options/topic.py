@@ -34,6 +34,15 @@ class TopicOptions:
         "Time between two lines about a task in the executor's log; `0` for none.",
     )
 
+    def within_database(self, path: str) -> str:
+        """Return the path of a topic below the database: each topic has one such path.
+
+        Args:
+            path: ``t``, or ``/t``, or ``/path/of/database/t``.
+        """
+        database = f"/{(self.connection.database or '').strip('/')}/"
+        return path.removeprefix(database).strip("/")
+
 
 def topic_options(given: Given) -> dict[str, Any]:
     """Return the fields of that which are no options; add to ``given.problems``."""

@@ -41,6 +41,14 @@ def starting(
         }
     assert options.starting is not None
     _require_known(options.starting, topic, "startingOffsets", options.topic)
+    for number in _dropped(options.starting, topic):
+        position = options.starting.of(number)
+        if (
+            isinstance(position, int)
+            and position != options.ending.of(number)  # where nothing is wanted
+            and not _has_begun_child(options.starting, number, topic)
+        ):
+            _report_dropped("startingOffsets", options, number, position)
     starts = {}
     for number, info in topic.partitions.items():
         position = options.starting.of(number)
@@ -66,9 +74,13 @@ def ending(options: ReadOptions, topic: TopicInfo) -> dict[int, int]:
 
     Raises:
         OptionError: Offsets name partitions that are not there.
-        DataLossError: A partition does not reach that far.
+        DataLossError: A partition does not reach that far, or all up to there is gone.
     """
     _require_known(options.ending, topic, "endingOffsets", options.topic)
+    for number in _dropped(options.ending, topic):
+        position = options.ending.of(number)
+        if isinstance(position, int) and position and _is_whole(options, number):
+            _report_dropped("endingOffsets", options, number, position)
     ends = {}
     for number, info in topic.partitions.items():
         position = options.ending.of(number)
@@ -85,12 +97,71 @@ def ending(options: ReadOptions, topic: TopicInfo) -> dict[int, int]:
                 info.end,
             )
             position = info.end
+        elif 0 < position <= info.start and _is_whole(options, number):
+            _report(
+                f"endingOffsets: {options.topic}/{number} has no message before"
+                f" {position} any more: it begins at {info.start}. End later, or set"
+                " failOnDataLoss=false to read what there is.",
+                options,
+                number,
+                position,
+                info.start,
+            )
         ends[number] = position
     return ends
 
 
+def _is_whole(options: ReadOptions, number: int) -> bool:
+    """Return whether a read begins with the first message of a partition.
+
+    A start at a time says nothing of what was stored up to an end.
+    """
+    return options.starting is None or options.starting.of(number) is Edge.EARLIEST
+
+
+def _dropped(offsets: Offsets[int], topic: TopicInfo) -> list[int]:
+    """Return the partitions named that the server has dropped.
+
+    It drops those that were split or merged when retention has emptied them.
+    """
+    named = offsets.by_partition.keys()
+    return sorted(named & (_parents(topic) - topic.partitions.keys()))
+
+
+def _parents(topic: TopicInfo) -> set[int]:
+    """Return the partitions that were split or merged into others of a topic."""
+    return {parent for info in topic.partitions.values() for parent in info.parents}
+
+
+def _has_begun_child(offsets: Offsets[int], number: int, topic: TopicInfo) -> bool:
+    """Return whether a child of a partition starts behind its first message.
+
+    Then whoever noted the start had come to the end of the partition.
+    """
+    starts = [
+        offsets.of(child)
+        for child, info in topic.partitions.items()
+        if number in info.parents
+    ]
+    return any(isinstance(start, int) and start > 0 for start in starts)
+
+
+def _report_dropped(
+    name: str, options: ReadOptions, number: int, position: int
+) -> None:
+    _report(
+        f"{name}: {options.topic}/{number} is gone: it was split or merged, and"
+        f" retention has taken its messages. {position} was named there."
+        " failOnDataLoss=false reads the partitions that it became.",
+        options,
+        number,
+        position,
+        None,
+    )
+
+
 def _report(
-    text: str, options: ReadOptions, number: int, wanted: int, available: int
+    text: str, options: ReadOptions, number: int, wanted: int, available: int | None
 ) -> None:
     """Raise that rows are not there, or warn of that where the query goes on."""
     if options.fail_on_data_loss:
@@ -98,7 +169,7 @@ def _report(
             text,
             topic_partition=f"{options.topic}/{number}",
             wanted=str(wanted),
-            available=str(available),
+            available="" if available is None else str(available),
         )
     warn_once(logger, f"Going on with what there is. {text}")
 
@@ -169,7 +240,8 @@ def _first(
 def _require_known(
     offsets: Offsets[int], topic: TopicInfo, name: str, path: str
 ) -> None:
-    unknown = sorted(set(offsets.by_partition) - set(topic.partitions))
+    known = topic.partitions.keys() | _parents(topic)
+    unknown = sorted(set(offsets.by_partition) - known)
     if unknown:
         raise OptionError(
             f"{name} names partitions {unknown}, which {path} does not have: it has"

@@ -10,9 +10,10 @@ so that a producer's messages before the split are read before its later message
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_topics.errors import foreign_text
@@ -35,7 +36,7 @@ from spark_topics.source.stream.topic_set import require_named
 from ydb_spark.client.channel import Channel
 from ydb_spark.client.topics import TopicInfo, commit_offset, describe_topic
 from ydb_spark.errors import DataLossError, OptionError, YdbError
-from ydb_spark.options.read import ReadOptions
+from ydb_spark.options.read import PARTITION, ReadOptions
 from ydb_spark.source.bounds import starting
 from ydb_spark.system import SYSTEM
 
@@ -50,6 +51,15 @@ class Offset(int):
         return self + 1
 
 
+_OFFSET = re.compile(r"-1|0|[1-9][0-9]{0,18}", re.ASCII)
+
+
+def _parse(text: str) -> Offset:
+    if _OFFSET.fullmatch(text) is None:
+        raise ValueError(f"{text[:100]!r} is not an offset")
+    return Offset(text)
+
+
 @dataclass(frozen=True)
 class TopicOffset(StreamOffset[Offset]):
     """The progress of a stream, in the checkpoint.
@@ -59,7 +69,7 @@ class TopicOffset(StreamOffset[Offset]):
             the topic; without those of which it is not known.
     """
 
-    form = OffsetForm(SYSTEM, SLASHED, Offset)
+    form = OffsetForm(SYSTEM, SLASHED, _parse)
 
     created: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,6 +84,10 @@ class TopicOffset(StreamOffset[Offset]):
     def fields_of(cls, tree: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an offset in JSON."""
         fields, created = super().fields_of(tree), tree.get("created", {})
+        for positions in fields.values():
+            for name in positions:
+                if PARTITION.fullmatch(SLASHED.split(name)[1] or "") is None:
+                    raise ValueError(f"{name[:100]!r} is no partition, such as t/0")
         if isinstance(created, str):  # of the one topic, as older offsets have it
             topics = {SLASHED.split(name)[0] for name in fields["last_read"]}
             created = dict.fromkeys(topics, created)
@@ -119,10 +133,13 @@ class TopicCluster:
     def __init__(self, channel: Channel, options: ReadOptions) -> None:
         self._channel = channel
         self._options = options
+        self._topic = options.within_database(options.topic)
+        self._recorded: Mapping[str, Offset] = {}  # what Spark has committed
         self._bytes_per_message: dict[str, float] = {}
         self._committed: dict[str, int] = {}
         self._read_of = ""  # the topic that the offset is of that was handed in last
         self._described: TopicInfo | None = None
+        self._ended: dict[int, int] = {}  # ends of partitions that take no more
         self._is_of_another = False
 
     # -- Offsets
@@ -137,9 +154,35 @@ class TopicCluster:
         Raises:
             CheckpointError: It is not one of ours.
         """
-        offset = TopicOffset.from_json(tree)
-        self._read_of = offset.created.get(self._options.topic, "")
+        offset = self._respelled(TopicOffset.from_json(tree))
+        self._read_of = offset.created.get(self._topic, "")
         return offset
+
+    def _respelled(self, offset: TopicOffset) -> TopicOffset:
+        """Return an offset with the names that topics have here.
+
+        The options of another run may have spelled the path of a topic otherwise.
+        """
+
+        def renamed(positions: Mapping[str, Offset]) -> dict[str, Offset]:
+            names = {name: SLASHED.split(name) for name in positions}
+            return {
+                SLASHED.join(self._options.within_database(topic), partition): (
+                    positions[name]
+                )
+                for name, (topic, partition) in names.items()
+            }
+
+        return replace(
+            offset,
+            last_read=renamed(offset.last_read),
+            start_after=renamed(offset.start_after),
+            kept=renamed(offset.kept),
+            created={
+                self._options.within_database(topic): created
+                for topic, created in offset.created.items()
+            },
+        )
 
     def next_offset(
         self,
@@ -151,13 +194,14 @@ class TopicCluster:
         """Return the end of a micro-batch."""
         created = {} if start is None else dict(start.created)
         if self._described is not None and self._described.created:
-            created[self._options.topic] = self._described.created
+            created[self._topic] = self._described.created
         if start is None:
-            self._read_of = created.get(self._options.topic, "")
+            self._read_of = created.get(self._topic, "")
         return TopicOffset(last_read, start_after, kept=kept, created=created)
 
     def recorded(self, offset: TopicOffset) -> bool:
-        """Do nothing: nothing is kept for the query."""
+        """Remember what may be committed for the consumer; nothing else is kept."""
+        self._recorded = offset.last_read
         return False
 
     # -- Partitions
@@ -179,7 +223,7 @@ class TopicCluster:
 
     def is_wanted(self, name: str) -> bool:
         """Return whether the options include the partition."""
-        return SLASHED.split(name)[0] == self._options.topic
+        return SLASHED.split(name)[0] == self._topic
 
     def topic_of(self, name: str) -> str:
         """Return the key of average sizes: the partition's own name."""
@@ -208,7 +252,14 @@ class TopicCluster:
         """
         statuses = self._statuses(begins)
         if not self._is_of_another:
-            self.acknowledge(begins)
+            recorded = self._recorded
+            self.acknowledge(
+                {
+                    name: begin
+                    for name, begin in begins.items()
+                    if begin <= recorded.get(name, self.earliest)
+                }
+            )
         yield statuses
 
     # -- How far a micro-batch goes
@@ -302,7 +353,14 @@ class TopicCluster:
         }
         if self._described is None:
             self._require_consumer(topic)
+        elif topic.is_another(self._described.created):
+            self._ended.clear()
         self._described = topic
+        self._ended |= {
+            number: info.end
+            for number, info in topic.partitions.items()
+            if not info.is_active
+        }
         return topic
 
     def _require_consumer(self, topic: TopicInfo) -> None:
@@ -340,7 +398,7 @@ class TopicCluster:
         return True
 
     def _name(self, number: int) -> str:
-        return f"{self._options.topic}/{number}"
+        return f"{self._topic}/{number}"
 
     def _statuses(
         self, begins: Mapping[str, Offset]
@@ -365,14 +423,35 @@ class TopicCluster:
             if name in offsets
             else None
             for name in begins
+            if name in offsets or not self._is_over(name, begins, topic)
         }
+
+    def _is_over(
+        self, name: str, begins: Mapping[str, Offset], topic: TopicInfo
+    ) -> bool:
+        """Return whether a partition that is gone was read to its end.
+
+        The server drops one that was split or merged when retention has emptied it. A
+        micro-batch begins its children when it was read.
+        """
+        number = _number(name)
+        end = self._ended.get(number)
+        if end is not None and begins[name] >= end - 1:
+            return True
+        return not self._is_of_another and any(
+            begins.get(self._name(heir.number), self.earliest) > self.earliest
+            for heir in topic.partitions.values()
+            if number in heir.parents
+        )
 
     def _status(
         self, topic: TopicInfo, name: str, after: Offset, unread: set[int]
     ) -> PartitionStatus[Offset]:
         info = topic.partitions[_number(name)]
         is_due = unread.isdisjoint(info.parents)
-        return PartitionStatus(after, Offset(info.end - 1) if is_due else None)
+        last = Offset(info.end - 1) if is_due else None
+        # Offsets tell its first row from the next plan on, also where rows come later.
+        return PartitionStatus(after, last, is_named=True)
 
     def _unread(self, topic: TopicInfo, found: Mapping[str, Offset]) -> set[int]:
         """Return the partitions with unread messages, and their descendants.
@@ -408,7 +487,8 @@ class TopicCluster:
                 available=str(first + 1),
             )
         logger.warning("%s: messages from %d on are gone", name, after.next())
-        return Offset(max(first, min(after, last)))
+        # Offsets that have fallen are of another topic, all of it new.
+        return Offset(first)
 
 
 def _number(name: str) -> int:
