@@ -48,7 +48,7 @@ LAYERS = {
     "sink.numbers": Layer(("errors",), (), NETWORK + CLOCK),
     # Spark's side.
     "spark": Layer(
-        ("errors", "system", "columns", "options", "source", "sink"),
+        ("errors", "system", "statistics", "columns", "options", "source", "sink"),
         ("pyarrow", "pyspark"),
         NETWORK,
     ),

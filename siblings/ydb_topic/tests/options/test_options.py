@@ -94,6 +94,8 @@ def test_defaults():
         ),
         ({"deliveryGuarantee": "idempotent", "partitioning": "key"}, "stored again"),
         ({"writeSessionMeta": '{"a": 1}'}, "JSON object of strings"),
+        ({"writeSessionMeta": '{"a": "\\ud800"}'}, "JSON object of strings"),
+        ({"writeSessionMeta": '{"a": "1", "a": "2"}'}, "names a property twice"),
         ({"idempotenceId": "x" * 2000}, "has 2000 bytes of UTF-8, and may have 1948"),
         ({"idempotenceId": "\u00e4" * 1000}, "has 2000 bytes of UTF-8"),
         ({"codec": "lz4"}, "codec"),

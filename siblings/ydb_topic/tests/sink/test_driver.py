@@ -77,6 +77,20 @@ def test_batch_of_a_name(service: TopicService, options: Any):
     assert len(service.store.stored("t")) == 20
 
 
+def test_rows_that_a_first_attempt_skips(
+    service: TopicService, options: Any, caplog: pytest.LogCaptureFixture
+):
+    """They may be others than those that the server has, which is for a user to say."""
+    write = StreamWrite(options)
+    for rows, attempt, is_said in ((3, 0, False), (5, 1, False), (5, 0, True)):
+        caplog.clear()
+        task = Task(0, attempt=attempt, batch_id=7, query_id="query")
+        result = write.run(task, iter([table(bodies(rows))]))
+        write.commit([result], 1, 7)
+        said = "First attempts of the tasks of micro-batch 7 skipped 5 rows"
+        assert (said in caplog.text) == is_said
+
+
 def test_a_micro_batch_whose_number_is_not_told(
     service: TopicService, options: Any
 ) -> None:

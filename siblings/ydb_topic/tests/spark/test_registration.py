@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from siblings.ydb_topic.tests.support.service import TopicService
+from spark_topics import statistics
 from spark_topics.spark.writer import BatchWriter
 from ydb_spark import YdbTopicDataSource
 from ydb_spark.errors import SchemaError
@@ -38,6 +39,27 @@ def test_a_group_is_written_where_it_chooses_the_partition(
     if "message_group_id" in written:
         with pytest.raises(SchemaError, match="no column `message_group_id`"):
             source.writer(StructType().add("data", "binary"), overwrite=False)
+
+
+@pytest.mark.parametrize("partitioning", ["server", "key", "partition_id"])
+def test_columns_that_choose_no_partition_are_named(
+    service: TopicService,
+    partitioning: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """They are not stored, so a write that ignores them says so."""
+    monkeypatch.setattr(statistics, "_warnings", set())
+    given = {"url": service.endpoint, "topic": "t", "partitioning": partitioning}
+    routes = {"key": "binary", "partition_id": "integer"}
+    schema = StructType().add("data", "binary")
+    for name, type_ in routes.items():
+        schema = schema.add(name, type_)
+    writer = YdbTopicDataSource(given).writer(schema, overwrite=False)
+    assert isinstance(writer, BatchWriter)
+    idle = [name for name in routes if name != partitioning]
+    assert writer._columns.names == [n for n in schema.names if n not in idle]
+    assert f"These columns are ignored: {', '.join(idle)}." in caplog.text
 
 
 def test_registering_touches_no_grpc():

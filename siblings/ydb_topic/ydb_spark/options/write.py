@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_topics.options.given import Given, KnownOptions
 from spark_topics.options.spec import Scope, option
-from spark_topics.options.values import choice, plain_text, seconds, size
+from spark_topics.options.values import (
+    choice,
+    plain_text,
+    properties,
+    seconds,
+    size,
+)
 from ydb_spark.errors import OptionError
 from ydb_spark.options.topic import TopicOptions, topic_options
 from ydb_spark.wire.codecs import CODECS
@@ -57,20 +62,6 @@ def _guarantee(text: str, name: str) -> DeliveryGuarantee:
             " same order is dropped by the server."
         )
     return choice({g.value: g for g in DeliveryGuarantee})(text, name)
-
-
-def _meta(text: str, name: str) -> tuple[tuple[str, str], ...]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict) or not all(
-        isinstance(item, str) for item in value.values()
-    ):
-        raise OptionError(
-            f'{name} must be a JSON object of strings, such as {{"source": "spark"}}.'
-        )
-    return tuple(value.items())
 
 
 def _id(text: str, name: str) -> str:
@@ -133,7 +124,7 @@ class WriteOptions(TopicOptions):
     session_meta: tuple[tuple[str, str], ...] = option(
         "writeSessionMeta",
         "{}",
-        _meta,
+        properties,
         Scope.WRITE,
         "JSON object of strings that readers get with each batch.",
     )

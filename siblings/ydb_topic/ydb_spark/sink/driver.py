@@ -91,6 +91,18 @@ class _Write:
             DataLossError: The topic was dropped and made again between two tasks.
         """
         self._log(what, results)
+        skipped = sum(r.written.skipped for r in results if not r.task.attempt)
+        if skipped:
+            SYSTEM.logger("sink").warning(
+                "First attempts of the tasks of %s skipped %d rows, whose numbers the"
+                " server had. That is right if just these rows were written before, by"
+                " a run that was cut off. If not, they were taken for others and are"
+                " not in %s: use each idempotenceId for one job, and end the id with"
+                " the number of the micro-batch in foreachBatch.",
+                what,
+                skipped,
+                self._options.topic,
+            )
         created = {result.written.created for result in results}
         require_one_topic(self._options.topic, created)
 

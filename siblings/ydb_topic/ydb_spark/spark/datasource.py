@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The column that is written only where it chooses the partition.
 _GROUP = "message_group_id"
+#: Columns that do nothing but choose the partition.
+_ROUTES = ("key", "partition_id")
 _READ_GROUP = {_GROUP: READ_COLUMNS[_GROUP]}
 
 
@@ -123,6 +125,7 @@ def _write_columns(schema: StructType, required: str | None) -> pa.Schema:
         SchemaError: There are others, or no body or two, or not what options need.
     """
     from spark_topics.spark.schema import write_schema
+    from spark_topics.statistics import warn_once
 
     bodies = [name for name in ("data", "value") if name in schema.fieldNames()]
     if len(bodies) != 1:
@@ -130,10 +133,20 @@ def _write_columns(schema: StructType, required: str | None) -> pa.Schema:
             "These rows cannot be written to YDB: they need one column of bodies,"
             f" `data` or `value`, and have {' and '.join(bodies) or 'none'}."
         )
-    return write_schema(
+    columns = write_schema(
         schema,
         WRITE_COLUMNS,
         SYSTEM,
         required=() if required is None else (required,),
         read_only=READ_ONLY if required == _GROUP else {**READ_ONLY, **_READ_GROUP},
     )
+    idle = [n for n in _ROUTES if n != required and n in columns.names]
+    if idle:
+        warn_once(
+            SYSTEM.logger("spark"),
+            f"These columns are ignored: {', '.join(idle)}. They are not stored, and"
+            " choose the partition only where `partitioning` names them.",
+        )
+    for name in idle:
+        columns = columns.remove(columns.get_field_index(name))
+    return columns
