@@ -113,7 +113,9 @@ class CommitCheck:
         markers = sum(map(len, self._written.values()))
         if not topics:
             return
-        if markers <= _READER_MARKERS * len(topics) and self._is_superuser():
+        is_cheap = markers <= _READER_MARKERS * len(topics)
+        # Where it is not known now whether the role is a superuser, readers look.
+        if is_cheap and not self._ask([self._never(next(iter(topics)))]):
             return
         self._reads = True
         readers = self._readers
@@ -132,12 +134,12 @@ class CommitCheck:
                 f"readers are refused. {next(iter(refused.values()))}"
             )
 
-    def _is_superuser(self) -> bool:
-        """Return whether brokers let the role end transactions."""
-        txn, written = next((t, w) for t, w in self._written.items() if w)
-        # The marker of a transaction that never was makes nothing visible.
-        never = TxnId(txn.most, _NEVER_BEGUN)
-        return not self._ask([Place(never, next(iter(written)))])
+    def _never(self, topic: str) -> Place:
+        """Return where to ask whether brokers let the role end transactions.
+
+        The marker of a transaction that never was makes nothing visible.
+        """
+        return Place(TxnId(next(iter(self._written)).most, _NEVER_BEGUN), topic)
 
     def tell(self, txns: Iterable[TxnId]) -> None:
         """Tell topic partitions of a commit again, if the role is a superuser.
@@ -146,7 +148,9 @@ class CommitCheck:
             txns: Transactions that were committed some time ago.
         """
         places = [Place(t, topic) for t in txns for topic in self._written.get(t, ())]
-        if places and self._is_superuser():
+        topics = {place.topic_partition for place in places}
+        refused = self._end([self._never(topic) for topic in topics], set())
+        if len(refused) < len(topics):
             self._end(places, set())
 
     def left_out(self, txns: Iterable[TxnId]) -> list[Place]:

@@ -16,7 +16,7 @@ from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import TransactionLostError
 from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink.batch_commit import BatchCommit, Part
-from pulsar_spark.sink.commit_check import Written
+from pulsar_spark.sink.commit_check import CommitCheck, Written
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support.fixtures import Clock
 from tests.support.scripted_broker import (
@@ -226,6 +226,36 @@ def test_trouble_on_the_way(
     commit(pool, written)
     assert not scripted.left_out
     assert not scripted.dropped
+
+
+@pytest.mark.parametrize("trouble", [refuse("ServiceNotReady"), cut, silence])
+@pytest.mark.parametrize("step", ["END_TXN_ON_PARTITION", "LOOKUP"])
+def test_trouble_while_telling(
+    scripted: ScriptedBroker, pool: ConnectionPool, step: str, trouble: Action
+) -> None:
+    """After the death of a driver: all topic partitions are told all the same."""
+    written = write(pool, 2)
+    pool.forget_brokers(TOPICS)
+    scripted.script(step, trouble)
+    CommitCheck(pool, written, 60.0).tell(written)
+    assert set(told(scripted)) == {
+        (t.least, topic) for t in written for topic in TOPICS
+    }
+
+
+def test_telling_where_a_topic_is_gone(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """The others are told; nobody is where the role is no superuser."""
+    written = write(pool)
+    scripted.takes_superusers = False
+    CommitCheck(pool, written, 60.0).tell(written)
+    assert not told(scripted)
+    scripted.takes_superusers = True
+    pool.forget_brokers(TOPICS)
+    scripted.script("LOOKUP", refuse("TopicNotFound"))
+    CommitCheck(pool, written, 60.0).tell(written)
+    assert {topic for _, topic in told(scripted)} >= set(TOPICS[1:])
 
 
 def test_a_broker_that_stays_away(
