@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +55,8 @@ class Failover:
 def parse_failover(text: str, option: str) -> Failover:
     """Read a JSON object in the words of Java's AutoClusterFailover.
 
-    The text is never repeated in an error.
+    An error repeats a name of the object that it does not know, if that could be the
+    name of an option, and a whole number; nothing else of the text.
 
     Raises:
         OptionError: With every problem found.
@@ -129,8 +131,10 @@ def _cluster(value: Any, what: str) -> ServiceUrl:
 def _delay_s(value: Any, option: str) -> float:
     parse = seconds(MILLI, DAY_S)
     is_number = isinstance(value, int | str) and not isinstance(value, bool)
-    # Any other value may be long, and is not repeated.
-    return parse(str(value) if is_number else "?", f"failoverDelayMs in {option}")
+    shown = str(value) if is_number else ""
+    # Any other value may be long, or a secret, and is not repeated.
+    is_whole = re.fullmatch(r"[-+]?[0-9]{1,19}", shown.strip(), re.ASCII)
+    return parse(shown if is_whole else "?", f"failoverDelayMs in {option}")
 
 
 def check_failover(

@@ -113,6 +113,7 @@ def test_all_problems_are_told() -> None:
         text(secondary="pulsar://user:secret@b:6650"),
         text(primary="pulsar://user:secret@a:6650"),
         text(failoverDelayMs={"secret": 1}),
+        text(failoverDelayMs="secret"),
         '{"secondary": "pulsar://b", "token:secret": 1}',
         '{"secondary": secret}',
         "secret",
