@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_spark.builders import ReadOptions
+from pulsar_spark.errors import OptionError
 from pulsar_spark.message_id import (
     BEFORE_ALL,
     EARLIEST,
@@ -16,6 +17,7 @@ from pulsar_spark.message_id import (
     entry_after,
 )
 from pulsar_spark.options import parse_read_options
+from pulsar_spark.options.failover import NAME as FAILOVER
 from pulsar_spark.options.offsets import Position, dump_offsets
 from spark_topics.options.offsets import Edge
 
@@ -53,7 +55,8 @@ def end_offsets(options: Mapping[str, str] | ReadOptions) -> EndOffsets:
             `ReadOptions`.
 
     Raises:
-        OptionError: An option is unknown or wrong.
+        OptionError: An option is unknown or wrong; or other clusters are named, whose
+            message ids are others.
         TopicNotFoundError: A topic does not exist.
         PulsarSparkError: The cluster does not answer, or refuses.
     """
@@ -68,12 +71,14 @@ def end_offsets(options: Mapping[str, str] | ReadOptions) -> EndOffsets:
     from pulsar_spark.client.lookup import TopicLookup
     from pulsar_spark.client.pool import shared_pool
     from pulsar_spark.client.positions import PositionLookup
-    from pulsar_spark.source.plan.discovery import (
-        at_one_cluster,
-        find_topic_partitions,
-    )
+    from pulsar_spark.source.plan.discovery import find_topic_partitions
 
-    read = at_one_cluster(parse_read_options(options))
+    read = parse_read_options(options)
+    if read.client.failover is not None:
+        raise OptionError(
+            f"Ends of topics are message ids, which are others in each cluster: leave "
+            f"out {FAILOVER}, also where these ends are read."
+        )
     pool = shared_pool(read.client)
     topic_lookup, lookup = TopicLookup(pool), PositionLookup(pool)
     names = [topic.full_name for topic in find_topic_partitions(topic_lookup, read)]

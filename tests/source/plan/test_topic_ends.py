@@ -13,7 +13,7 @@ import pytest
 
 from pulsar_spark import ReadOptions, end_offsets
 from pulsar_spark.client.pool import ConnectionPool
-from pulsar_spark.errors import DataLossError
+from pulsar_spark.errors import DataLossError, OptionError
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.options import parse_read_options
 from pulsar_spark.source.plan.batch_plan import plan_batch
@@ -113,6 +113,17 @@ def test_forms_of_options(scripted: ScriptedBroker) -> None:
     wrong: Any = scripted.url
     with pytest.raises(TypeError, match="as a dict or as ReadOptions, not str"):
         end_offsets(wrong)
+
+
+def test_other_clusters(scripted: ScriptedBroker) -> None:
+    """Which of them would answer nobody knows, and the read would refuse the ids."""
+    others = {"secondary": "pulsar://other:6650"}
+    options = {"pulsar.client.serviceUrlProvider": json.dumps(others)}
+    with pytest.raises(
+        OptionError, match=r"leave out pulsar\.client\.serviceUrlProvider"
+    ):
+        Reads(scripted, topic="t", **options).begin()
+    assert not scripted.connections
 
 
 def test_there_is_nothing_yet(scripted: ScriptedBroker) -> None:
