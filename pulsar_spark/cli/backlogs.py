@@ -114,7 +114,10 @@ def backlogs(cluster: Cluster, read: Mapping[str, LastRead]) -> dict[str, Backlo
             }
             for name, last in readable_ends(pool, said).items():
                 member = group.members[name]
-                member.positions = replace(member.positions, last=last)
+                if isinstance(last, PulsarSparkError):
+                    group.drop(name, last)
+                else:
+                    member.positions = replace(member.positions, last=last)
             counts = group.step(lambda one: commands.consumer_stats(one.consumer_id))
             waiting = []
             for name, reply in counts.items():

@@ -118,7 +118,7 @@ class PositionLookup:
             }
             return {n: None if is_absent[n] else a for n, a in answers.items()}
 
-        positions = ask_all(starts, ask, self._retry())
+        positions = ask_all(starts, ask, self.retry())
         return {
             name: position
             for name, position in positions.items()
@@ -142,7 +142,7 @@ class PositionLookup:
         def ask(topics: list[str]) -> _Answers:
             return self._certain(self._time_round(topics, times_ms), doubts)
 
-        return ask_all(times_ms, ask, self._retry())
+        return ask_all(times_ms, ask, self.retry())
 
     def _certain(self, answers: _Answers, doubts: Counter[str]) -> _Answers:
         """Take no answer for certain at once that says that nothing is there.
@@ -190,7 +190,8 @@ class PositionLookup:
         )
         return {topic: _agreed(earliest[topic], latest[topic]) for topic in topics}
 
-    def _retry(self) -> Retry:
+    def retry(self) -> Retry:
+        """Return how long to go on asking, from now."""
         return self._pool.patience(self._patience_s)
 
     def _round(
@@ -228,8 +229,7 @@ class PositionLookup:
             last = probes.step(lambda probe: probe.get_last(), timeout_s=self._answer_s)
         answers: _Answers = {**last}
         answers.update(probes.take_failures())
-        if not self._read_compacted:
-            self._correct_segments(answers)
+        self._correct_segments(answers)
         return answers | self._never_written(answers)
 
     def _correct_segments(self, answers: _Answers) -> None:
@@ -240,9 +240,12 @@ class PositionLookup:
             if is_segment(name) and isinstance(answer, TopicPositions)
         }
         said = {name: answer.last for name, answer in segments.items()}
-        ends = readable_ends(self._pool, said)
-        for name, answer in segments.items():
-            answers[name] = replace(answer, last=ends[name])
+        ends = readable_ends(self._pool, said, read_compacted=self._read_compacted)
+        for name, end in ends.items():
+            if isinstance(end, PulsarSparkError):
+                answers[name] = end
+            else:
+                answers[name] = replace(segments[name], last=end)
 
     def _never_written(self, answers: _Answers) -> dict[str, TopicPositions]:
         """Return the positions of partitions that do not exist yet."""

@@ -10,7 +10,9 @@ readers have, a moment before they move that end. So readers are asked::
     7:2 < end <= 7:90   the last of a few entries from which on a broker delivers one
 
 Most often 7:90 is delivered, and that is all. Behind an open transaction nothing comes,
-and of aborted ones at the end of a segment nothing either.
+and of aborted ones at the end of a segment nothing either. Nor does a slow broker
+deliver any, so an entry is read along that readers have had, 7:2: silence tells of an
+end only where that one comes.
 
 When a layout says that a segment is sealed, 5.0.0-M1 may still be taking note of the
 last entries, one by one. Until it has, it says that the segment ends at the last entry
@@ -33,10 +35,10 @@ from pulsar_spark.client.consumers import (
 )
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.probe import Listener
-from pulsar_spark.errors import PulsarSparkError
+from pulsar_spark.errors import AskAgainError, PulsarSparkError
 from pulsar_spark.message_id import MessageId, TopicPositions
 from pulsar_spark.topics import is_segment
-from pulsar_spark.wire.commands import SubscribeRequest
+from pulsar_spark.wire.commands import ConsumerSettings, SubscribeRequest
 
 #: Entries of a segment that are tried at a time.
 _TRIES = 16
@@ -53,73 +55,113 @@ _Place = tuple[int, int]
 _NOTHING: _Place = (-1, -1)
 
 
-class _Bounds(NamedTuple):
-    """Bounds of the end of a segment.
+class _Search:
+    """The search for the end of a segment.
+
+    Args:
+        said: What GET_LAST_MESSAGE_ID says.
+        stored: The last entry that is stored.
 
     Attributes:
-        readable: The last entry that is known to be readable, or passed over.
-        stored: The last one that may be.
+        is_over: Whether the end is known, as far as it can be.
     """
 
-    readable: _Place
-    stored: _Place
+    def __init__(self, said: MessageId | None, stored: _Place) -> None:
+        self._end = said
+        self._ledger_id = stored[0]
+        # Readable, or passed over, up to here; and at most up to there.
+        self._known = _NOTHING if said is None else said.position
+        self._stored = stored
+        self._passed = _NOTHING
+        self._looks_at_last = True
+        self.is_over = stored <= self._known or stored[1] < 0
 
-    def places(self) -> list[_Place]:
-        """Return entries to try, in order; the last is the last that is stored."""
-        ledger_id, last = self.stored
-        first = self.readable[1] + 1 if self.readable[0] == ledger_id else 0
+    @property
+    def end(self) -> MessageId | None:
+        """Return the last readable entry, as far as it is known."""
+        # Where nothing of the last ledger is readable, earlier ledgers are read that
+        # were not looked at, and then this is passed over.
+        before = _NOTHING if self._end is None else (self._end.ledger_id, -1)
+        if self._passed != _NOTHING and before[0] < self._ledger_id:
+            return MessageId(*self._passed)
+        return self._end
+
+    def tries(self) -> list[_Place]:
+        """Return entries to try, in order."""
+        # At first the last entry alone: with no transaction open, that one comes.
+        return [self._stored] if self._looks_at_last else self._places()
+
+    def proof(self) -> _Place | None:
+        """Return an entry that readers have had, to be read along.
+
+        None where there is none, and where silence would not count.
+        """
+        counts = self.tries() == self._places() and self._known != _NOTHING
+        return self._known if counts else None
+
+    def _places(self) -> list[_Place]:
+        """Return entries of all that is not known; the last is the last stored one."""
+        ledger_id, last = self._stored
+        first = self._known[1] + 1 if self._known[0] == ledger_id else 0
         steps = min(_TRIES, last - first + 1)
         entries = {last - (last - first) * i // max(1, steps - 1) for i in range(steps)}
         return [(ledger_id, entry_id) for entry_id in sorted(entries)]
 
+    def learn(self, heard: _Heard) -> None:
+        """Take note of what came to readers of the tries and the proof."""
+        tried, counts = self.tries(), self.tries() == self._places()
+        self._looks_at_last = False
+        self._passed = max([self._passed, *heard.passed])
+        if not heard.came and not counts:
+            return
+        readable = max([*heard.came, self._known])
+        if readable > self._known:
+            self._end = MessageId(*readable)
+            self._known = readable
+        else:
+            # Nothing behind it is readable: what is left is how far that is known.
+            self._known = max(self._known, self._passed)
+        ledger_id, entry_id = next((t for t in tried if t > self._known), _NOTHING)
+        # Earlier ledgers are read by later looks.
+        self.is_over = entry_id <= 0 or (ledger_id, entry_id - 1) == self._known
+        self._stored = ledger_id, entry_id - 1
+
 
 def readable_ends(
-    pool: ConnectionPool, said: Mapping[str, MessageId | None]
-) -> dict[str, MessageId | None]:
+    pool: ConnectionPool,
+    said: Mapping[str, MessageId | None],
+    *,
+    read_compacted: bool = False,
+) -> dict[str, MessageId | None | PulsarSparkError]:
     """Return the last readable entry of topic partitions; None where there is none.
 
-    Segments that cannot be asked now, and what is no segment, keep what was said.
+    A segment whose end cannot be found out now has an error instead. What is no segment
+    keeps what was said.
 
     Args:
         pool: The cluster's connections.
         said: What GET_LAST_MESSAGE_ID says of each topic partition, by full name.
+        read_compacted: Whether readers see the compacted segment.
     """
-    ends = dict(said)
-    segments = {name: last for name, last in said.items() if is_segment(name)}
-    bounds = _bounds(pool, segments)
-    ledgers = {name: bound.stored[0] for name, bound in bounds.items()}
-    passed: dict[str, _Place] = {}
-    for number in range(_ROUNDS):
-        if not bounds:
+    ends: dict[str, MessageId | None | PulsarSparkError] = dict(said)
+    searches: dict[str, _Search] = {}
+    segments = [name for name in said if is_segment(name)]
+    for name, stored in (stored_ends(pool, segments) if segments else {}).items():
+        if isinstance(stored, PulsarSparkError):
+            ends[name] = stored
+        else:
+            searches[name] = _Search(said[name], stored)
+    for _ in range(_ROUNDS):
+        left = {name: one for name, one in searches.items() if not one.is_over}
+        if not left:
             break
-        # At first the last entry alone: with no transaction open, that one comes.
-        tried = {
-            name: bound.places() if number else [bound.stored]
-            for name, bound in bounds.items()
-        }
-        narrowed = {}
-        answers = _readable(pool, tried, passed)
-        for name, places in answers.items():
-            readable = max([*places, bounds[name].readable])
-            if readable > bounds[name].readable:
-                ends[name] = MessageId(*readable)
-            known = readable
-            if not places and tried[name][0] == bounds[name].places()[0]:
-                # Nothing behind `readable` is: what is left is how far that is known.
-                known = max(readable, passed.get(name, _NOTHING))
-            held = [place for place in tried[name] if place > known]
-            if held and held[0] > (known[0], known[1] + 1):
-                ledger_id, entry_id = held[0]
-                if entry_id > 0:  # earlier ledgers are read by later looks
-                    narrowed[name] = _Bounds(known, (ledger_id, entry_id - 1))
-        bounds = narrowed
-    for name, place in passed.items():
-        last = ends[name]
-        # Where nothing of the last ledger is readable, earlier ledgers are read that
-        # were not looked at, and then this is passed over.
-        if last is None or last.ledger_id < ledgers[name]:
-            ends[name] = MessageId(*place)
-    return ends
+        for name, heard in _hear(pool, left, read_compacted=read_compacted).items():
+            if isinstance(heard, PulsarSparkError):
+                ends[name] = heard
+                del searches[name]
+            else:
+                left[name].learn(heard)
+    return ends | {name: search.end for name, search in searches.items()}
 
 
 def stored_ends(
@@ -141,62 +183,82 @@ def stored_ends(
     }
 
 
-def _bounds(
-    pool: ConnectionPool, said: Mapping[str, MessageId | None]
-) -> dict[str, _Bounds]:
-    """Return the segments that may be readable further than what was said."""
-    bounds: dict[str, _Bounds] = {}
-    for name, stored in (stored_ends(pool, said) if said else {}).items():
-        last = said[name]
-        readable = _NOTHING if last is None else last.position
-        if isinstance(stored, tuple) and stored > readable and stored[1] >= 0:
-            bounds[name] = _Bounds(readable, stored)
-    return bounds
+class _Heard(NamedTuple):
+    """What came to readers of a segment.
+
+    Attributes:
+        came: The first entry that came to each of those that anything came to.
+        passed: The tries at which the broker delivers nothing, because it passes over
+            all that follows.
+    """
+
+    came: list[_Place]
+    passed: list[_Place]
 
 
-def _readable(
-    pool: ConnectionPool,
-    tried: Mapping[str, Iterable[_Place]],
-    passed: dict[str, _Place],
-) -> dict[str, list[_Place]]:
-    """Return the entries that come to readers at those tried, by segment.
+def _hear(
+    pool: ConnectionPool, searches: Mapping[str, _Search], *, read_compacted: bool
+) -> dict[str, _Heard | PulsarSparkError]:
+    """Read segments at their tries, and at the proof that the broker delivers.
 
     Args:
         pool: The cluster's connections.
-        tried: Where to read.
-        passed: Where the broker delivers nothing, because it passes over all that
-            follows; added to.
+        searches: By segment.
+        read_compacted: As for `readable_ends`.
     """
+    tries = {name: search.tries() for name, search in searches.items()}
+    proofs = {name: search.proof() for name, search in searches.items()}
     questions = {
         f"{name} at {MessageId(*place)}": _Question(name, place)
-        for name, places in tried.items()
-        for place in places
+        for name, places in tries.items()
+        for place in (*places, proofs[name])
+        if place is not None
     }
+    heard: dict[str, _Heard] = {name: _Heard([], []) for name in searches}
+    silent = {name for name, proof in proofs.items() if proof is not None}
     with ConsumerSet(
         pool,
         lambda key, connection: _Probe(questions[key], connection),
         waits_for_end=False,
     ) as probes:
         probes.connect(questions, lambda key: questions[key].segment)
+        consumer = ConsumerSettings(read_compacted=read_compacted)
         probes.step(
             lambda probe: probe.subscribe(
-                SubscribeRequest(pool.reader_name(), start=probe.start)
+                SubscribeRequest(
+                    pool.reader_name(), start=probe.start, consumer=consumer
+                )
             )
         )
         for probe in probes.members.values():
             with contextlib.suppress(PulsarSparkError):
                 probe.connection.grant(probe.consumer_id, 1)
-        for key in _passing(probes, pool.options.patience.delivery_s):
-            segment, place = questions[key]
-            passed[segment] = max(place, passed.get(segment, _NOTHING))
-        readable: dict[str, list[_Place]] = {name: [] for name in tried}
-        for key, (segment, _) in questions.items():
-            member = probes.members.get(key)
-            if member is None:
-                readable.pop(segment, None)
-            elif segment in readable and member.first is not None:
-                readable[segment].append(member.first)
-    return readable
+        passing = _passing(probes, pool.options.patience.delivery_s)
+        for key, probe in list(probes.members.items()):
+            name, place = questions[key]
+            if probe.first is not None:
+                heard[name].came.append(probe.first)
+            elif key not in passing:
+                if not probe.is_open:
+                    probes.drop(key, AskAgainError("The reader was closed."))
+                continue
+            elif place in tries[name]:
+                heard[name].passed.append(place)
+            silent.discard(name)
+        failures = probes.take_failures()
+    return {
+        **heard,
+        **{name: _delivers_nothing(name, proofs[name]) for name in silent},
+        **{questions[key].segment: error for key, error in failures.items()},
+    }
+
+
+def _delivers_nothing(segment: str, proof: _Place | None) -> AskAgainError:
+    assert proof is not None
+    return AskAgainError(
+        f"{segment}: the broker delivers nothing now, not even {MessageId(*proof)}, "
+        "which readers have had. So it is not known where the segment ends."
+    )
 
 
 class _Question(NamedTuple):
@@ -223,16 +285,22 @@ def _passing(probes: ConsumerSet[_Probe], timeout_s: float) -> set[str]:
     """Wait for entries; return the readers whose own entry is passed over.
 
     Entries of aborted transactions never come: the cursor passes over them.
+
+    Args:
+        probes: The readers.
+        timeout_s: How long to wait after the last of those that came, in seconds.
     """
-    deadline = time.monotonic() + timeout_s
     pause_s = _STEP_S
     passing: set[str] = set()
+    left = len(probes.members) + 1
     while True:
         silent = [
             key
             for key, probe in probes.members.items()
             if probe.is_open and probe.first is None and key not in passing
         ]
+        if len(silent) < left:  # what is slow is waited for
+            left, deadline = len(silent), time.monotonic() + timeout_s
         if not silent or time.monotonic() > deadline:
             return passing
         time.sleep(pause_s)

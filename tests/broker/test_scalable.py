@@ -183,13 +183,19 @@ class TestReads:
         with pytest.raises(PySparkException, match="PULSAR_DATA_LOSS"):
             load(spark, broker, topic=topic.name, **given).count()
 
+    @pytest.mark.parametrize("compacted", ["false", "true"])
     def test_more_rows_are_seen_each_time(
-        self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic
+        self,
+        spark: SparkSession,
+        broker: EmbeddedBroker,
+        topic: ScalableTopic,
+        compacted: str,
     ) -> None:
         """The broker's own word for the end of a segment stays what it was first."""
+        given = {"topic": topic.name, "pulsar.reader.readCompacted": compacted}
         for count in range(3, 6):
             topic.put(3, numbered("e"))
-            assert load(spark, broker, topic=topic.name).count() == 5 * (count + 1)
+            assert load(spark, broker, **given).count() == 5 * (count + 1)
 
     def test_names_that_are_wrong(
         self, spark: SparkSession, broker: EmbeddedBroker, topic: ScalableTopic

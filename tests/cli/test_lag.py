@@ -14,7 +14,14 @@ from pulsar_spark.cli.backlogs import bytes_after
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support.admin_stub import AdminStub
 from tests.support.checkpoints import offset, write_checkpoint
-from tests.support.scripted_broker import LEDGER, ScriptedBroker, batch, single
+from tests.support.scripted_broker import (
+    LEDGER,
+    ScriptedBroker,
+    batch,
+    refuse,
+    single,
+    usual,
+)
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -55,10 +62,12 @@ def test_table(
     assert not scripted.durable(T)
 
 
+@pytest.mark.parametrize("before", range(4))
 def test_the_end_of_a_segment(
-    scripted: ScriptedBroker, tmp_path: Path, run: Run
+    scripted: ScriptedBroker, tmp_path: Path, run: Run, before: int
 ) -> None:
-    """Brokers go on to name the end that they named first."""
+    """Brokers go on to name the end that they named first, and may not answer."""
+    scripted.script("SUBSCRIBE", *[usual] * before, refuse("ServiceNotReady"))
     segment = "segment://public/default/s/0000-ffff-0"
     scripted.add_topic(segment, [single(b"%d" % n) for n in range(6)])
     scripted.says_last = pb.MessageIdData(ledgerId=LEDGER, entryId=0)

@@ -3,21 +3,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from contextlib import closing
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.segment_ends import readable_ends
+from pulsar_spark.errors import AskAgainError, TopicNotFoundError
 from pulsar_spark.message_id import EARLIEST, MessageId, TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support import patience
-from tests.support.scripted_broker import LEDGER, ScriptedBroker, StoredFrame, single
-
-if TYPE_CHECKING:
-    from pulsar_spark.client.pool import ConnectionPool
+from tests.support.scripted_broker import (
+    LEDGER,
+    Action,
+    ScriptedBroker,
+    Session,
+    StoredFrame,
+    client_options,
+    cut,
+    late,
+    refuse,
+    silence,
+    single,
+    usual,
+)
 
 SEGMENT = "segment://public/default/t/0000-ffff-0"
 OPEN, ABORTED = TxnId(0, 1), TxnId(0, 2)
@@ -81,20 +95,127 @@ def test_aborted_entries_between_those_that_are_tried(
 
 
 def test_what_cannot_be_asked(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
-    """It keeps what was said."""
-    said = {SEGMENT: MessageId(LEDGER, 3)}
-    assert readable_ends(pool, said) == said
+    """Its end is not known. What is no segment keeps what was said."""
+    ordinary = "persistent://public/default/t"
+    said = {SEGMENT: MessageId(LEDGER, 3), ordinary: MessageId(LEDGER, 4)}
+    ends = readable_ends(pool, said)
+    assert isinstance(ends[SEGMENT], TopicNotFoundError)
+    assert ends[ordinary] == said[ordinary]
     assert readable_ends(pool, {}) == {}
 
 
-def test_positions_of_segments(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
+def closes(broker: ScriptedBroker, session: Session, command: pb.BaseCommand) -> None:
+    """The segment moves to another broker; whatever was asked gets its answer."""
+    usual(broker, session, command)
+    broker.close_consumers()
+
+
+@given(
+    kinds=st.text("ppppppao", min_size=1, max_size=40),
+    said=st.integers(-1, 39),
+    command=st.sampled_from(["LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID"]),
+    before=st.integers(0, 40),
+    trouble=st.sampled_from([refuse("ServiceNotReady"), cut, closes]),
+)
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_a_question_that_fails(
+    scripted: ScriptedBroker,
+    pool: ConnectionPool,
+    kinds: str,
+    said: int,
+    command: str,
+    before: int,
+    trouble: Action,
+) -> None:
+    """Whichever it is: the end is the true one, or is not known.
+
+    Never is it the end that the broker said first.
+    """
+    scripted.transactions = {OPEN: [SEGMENT]}
+    scripted.aborted = {ABORTED}
+    segment = f"segment://public/default/t{len(scripted.topics)}/0000-ffff-0"
+    scripted.add_topic(segment, [entry(kind) for kind in kinds])
+    end = end_of(kinds)
+    said = min(said, end)
+    if "p" not in kinds.partition("o")[0] and said >= 0:
+        end = said  # all of it is passed over in any case
+    pool.forget_brokers([segment])
+    scripted.script(command, *[usual] * before, trouble)
+    (found,) = readable_ends(pool, {segment: place(said)}).values()
+    assert found == place(end) or getattr(found, "retriable", False)
+    scripted._scripts[command].clear()  # else it would meet the next example
+
+
+def test_a_segment_that_moves_during_a_plan(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """The plan asks its new broker, and has all that is stored."""
+    scripted.add_topic(SEGMENT, [single(b"row")] * 4)
+    scripted.says_last = pb.MessageIdData(ledgerId=LEDGER, entryId=0)
+    for number in range(4):
+        scripted.script(
+            "GET_LAST_MESSAGE_ID", *[usual] * number, refuse("MetadataError"), closes
+        )
+        positions = PositionLookup(pool).from_message_ids({SEGMENT: EARLIEST})
+        assert positions[SEGMENT].last == place(3)
+
+
+@pytest.mark.parametrize("kinds", ["pppp", 20 * "p", "ppao", "pa"])
+def test_a_broker_that_is_slow(scripted: ScriptedBroker, kinds: str) -> None:
+    """Silence is no end: an entry that readers have had does not come, either."""
+    scripted.transactions = {OPEN: [SEGMENT]}
+    scripted.aborted = {ABORTED}
+    scripted.add_topic(SEGMENT, [entry(kind) for kind in kinds])
+    scripted.says_last = pb.MessageIdData(ledgerId=LEDGER, entryId=0)
+    scripted.always("FLOW", silence)
+    options = client_options(scripted.address, lookup_timeout_s=0.3)
+    with closing(ConnectionPool(options)) as pool:
+        lookup = PositionLookup(pool)
+        with pytest.raises(AskAgainError, match=r"not even 7:0.*lookupTimeoutMs"):
+            lookup.from_message_ids({SEGMENT: EARLIEST})
+        scripted.always("FLOW", usual)
+        positions = lookup.from_message_ids({SEGMENT: EARLIEST})
+    assert positions[SEGMENT].last == place(end_of(kinds))
+
+
+@pytest.mark.parametrize("subscribes", range(1, 12))
+def test_a_broker_that_was_slow(
+    scripted: ScriptedBroker, pool: ConnectionPool, subscribes: int
+) -> None:
+    """Whenever it delivers again, all is read that is stored."""
+    scripted.add_topic(SEGMENT, [single(b"row")] * 4)
+    scripted.says_last = pb.MessageIdData(ledgerId=LEDGER, entryId=0)
+    again = threading.Event()
+
+    def then_delivers(broker: ScriptedBroker, session: Session, c: Any) -> None:
+        usual(broker, session, c)
+        again.set()
+
+    scripted.always("FLOW", late(again))
+    scripted.script("SUBSCRIBE", *[usual] * subscribes, then_delivers)
+    positions = PositionLookup(pool).from_message_ids({SEGMENT: EARLIEST})
+    assert positions[SEGMENT].last == place(3)
+    again.set()
+
+
+@pytest.mark.parametrize("read_compacted", [False, True])
+def test_positions_of_segments(
+    scripted: ScriptedBroker, pool: ConnectionPool, *, read_compacted: bool
+) -> None:
     """They have the end that is read, and others what the broker says."""
     ordinary = "persistent://public/default/t"
     said = MessageId(LEDGER, 0)
     for topic in (SEGMENT, ordinary):
         scripted.add_topic(topic, [single(b"row")] * 4)
     scripted.says_last = pb.MessageIdData(ledgerId=LEDGER, entryId=0)
-    lookup = PositionLookup(pool)
+    lookup = PositionLookup(pool, read_compacted=read_compacted)
     positions = lookup.from_message_ids({SEGMENT: EARLIEST, ordinary: EARLIEST})
+    flows = {body.consumer_id for body in scripted.bodies["FLOW"]}
+    asked = [b for b in scripted.bodies["SUBSCRIBE"] if b.consumer_id in flows]
+    assert [body.read_compacted for body in asked] == [read_compacted]
     assert positions[SEGMENT].last == MessageId(LEDGER, 3)
     assert positions[ordinary].last == said

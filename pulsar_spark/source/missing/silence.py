@@ -8,7 +8,8 @@ tell which::
 
     the broker says                       conclusion, or next step
     nothing is left, the end is 7:5       7:9 is gone
-    nothing is stored at all              the ledgers tell: 7:9 is gone, or reconnect
+    nothing is stored at all, or a
+    segment ends before                   the ledgers tell: 7:9 is gone, or reconnect
     there is more up to 7:9               a probe from 7:6: hidden, or reconnect
 """
 
@@ -21,10 +22,11 @@ from pulsar_spark.client.entry_reader import EntryReader
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.probe import is_stored
 from pulsar_spark.client.segment_ends import readable_ends
-from pulsar_spark.errors import ReadTimeoutError
+from pulsar_spark.errors import PulsarSparkError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.source.missing import compaction, hidden
 from pulsar_spark.source.plan.ranges import TopicRange
+from pulsar_spark.topics import is_segment
 from spark_topics.client.retry import LongWait
 
 logger = logging.getLogger("pulsar_spark.source")
@@ -96,7 +98,16 @@ class Silence:
         if positions is None:
             return False
         name = self._range.topic_partition
-        last = self._known_end = readable_ends(self._pool, {name: positions.last})[name]
+        last = readable_ends(
+            self._pool,
+            {name: positions.last},
+            read_compacted=self._settings.consumer.read_compacted,
+        )[name]
+        if isinstance(last, PulsarSparkError):
+            if not last.retriable:
+                raise last
+            return False
+        self._known_end = last
         if last is None:
             return True
         taken = self._reader.position
@@ -114,8 +125,10 @@ class Silence:
             self._pool, self._range.topic_partition, self._range.end, self._settings
         ):
             return self._is_exhausted()
-        if self._known_end is None and self._is_stored() is not False:
-            # A broker says so for as long as it gives the topic away, or takes it over.
+        # A broker says so for as long as it gives the topic away, or takes it over. Of
+        # a segment it says an old end, and delivers no other while it is slow.
+        is_doubtful = self._known_end is None or is_segment(self._range.topic_partition)
+        if is_doubtful and self._is_stored() is not False:
             self._come_back("the broker has nothing of what is stored.")
             return False
         self.lost = f"the topic now ends at {self._known_end or 'its beginning'}"

@@ -37,6 +37,7 @@ from pulsar_spark.source.stream.stream_schema import StreamSchema
 from pulsar_spark.source.stream.subscription import CursorStatus
 from pulsar_spark.system import PULSAR
 from pulsar_spark.topics import TopicName, is_segment
+from spark_topics.client.retry import ask_all
 from spark_topics.source.stream.cluster import PartitionStatus
 
 logger = logging.getLogger("pulsar_spark.source")
@@ -225,12 +226,34 @@ class StreamTopics:
     def _segment_ends(
         self, said: Mapping[str, MessageId | None]
     ) -> dict[str, MessageId | None]:
-        """Return the ends of segments that have entries behind the query's cursor."""
+        """Return the ends of segments that have entries behind the query's cursor.
+
+        An end that cannot be found out now is left to the next look, if there is one.
+        """
         segments = [name for name in said if is_segment(name)]
         waiting = self._subscription.consumers.waiting(segments)
-        return readable_ends(
-            self._pool,
-            {name: said[name] for name in segments if waiting.get(name, 1) > 0},
+        is_last_run = self.held_rows.is_last_run
+
+        def ask(names: list[str]) -> dict[str, MessageId | None | PulsarSparkError]:
+            ends = readable_ends(
+                self._pool,
+                {name: said[name] for name in names},
+                read_compacted=self._options.read_compacted,
+            )
+            for name, end in ends.items():
+                if isinstance(end, TopicNotFoundError) or (
+                    isinstance(end, PulsarSparkError)
+                    and end.retriable
+                    and not is_last_run
+                ):
+                    logger.debug("It is not known where a segment ends: %s", end)
+                    ends[name] = said[name]
+            return ends
+
+        return ask_all(
+            [name for name in segments if waiting.get(name, 1) > 0],
+            ask,
+            self._pool.patience(self._options.patience_s),
         )
 
     def _note_ends(self, lasts: Mapping[str, MessageId | None]) -> None:
@@ -263,6 +286,9 @@ class StreamTopics:
         Args:
             last_read: The end of the micro-batch.
             statuses: What there is to read.
+
+        Raises:
+            PulsarSparkError: The cluster does not answer, and this is the last run.
         """
         ends = {
             name: last_read[name]
@@ -275,6 +301,8 @@ class StreamTopics:
             is_exact = not self._options.read_compacted
             drained = self.held_rows.all_read(ends) if is_exact else set(ends)
         except PulsarSparkError as error:
+            if self.held_rows.is_last_run:
+                raise  # segments that follow would be left out
             logger.debug("It is not known whether segments are drained: %s", error)
         else:
             self.segments.drained |= drained

@@ -4,6 +4,7 @@ from __future__ import annotations
 import logging
 import struct
 import threading
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,11 @@ import pytest
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import CorruptEntryError, DataLossError, ReadTimeoutError
 from pulsar_spark.message_id import MessageId, TxnId
+from pulsar_spark.options.patience import USUAL
 from pulsar_spark.source.missing.hidden import hides_all
+from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.read.range_reader import RangeReader
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import ConsumerSettings
 from tests.support import patience
 from tests.support.ranged import TOPIC, numbers, numbers_meanwhile, place
@@ -23,6 +27,7 @@ from tests.support.scripted_broker import (
     ScriptedBroker,
     StoredFrame,
     batch,
+    client_options,
     cut,
     late,
     lying_chunk,
@@ -33,6 +38,7 @@ from tests.support.scripted_broker import (
     then_moves,
     usual,
 )
+from tests.support.settings import range_settings, reader_settings
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -95,6 +101,40 @@ def test_nothing_comes(scripted: ScriptedBroker, ranged: Any) -> None:
     reader = ranged(place(0), place(2), reader={"poll_timeout_s": 0.7})
     with pytest.raises(ReadTimeoutError, match=f"{TOPIC}.*pollTimeoutMs"):
         numbers(reader)
+
+
+@pytest.mark.parametrize("why", ["slow", "held"])
+def test_a_segment_that_stands_still(scripted: ScriptedBroker, why: str) -> None:
+    """The end that its broker names is an old one: it is waited for, and nothing lost.
+
+    So it is where the broker delivers nothing, and where it delivers only the first.
+    """
+    segment = "segment://public/default/t/0000-ffff-0"
+    txn, delivers = TxnId(1, 7), threading.Event()
+    entries = numbered(6, 1)
+    if why == "slow":
+        scripted.always("FLOW", late(delivers))
+    for held in entries[3:] if why == "held" else ():
+        held.metadata.txnid_most_bits = txn.most
+        held.metadata.txnid_least_bits = txn.least
+    scripted.transactions = {txn: [segment]}
+    scripted.add_topic(segment, entries)
+    scripted.says_last = pb.MessageIdData(ledgerId=LEDGER, entryId=0)
+
+    def delivers_again(broker: ScriptedBroker, session: Any, command: Any) -> None:
+        usual(broker, session, command)
+        broker.transactions.clear()
+        delivers.set()
+        broker.start_thread(broker._deliver_all)
+
+    scripted.script("SUBSCRIBE", *[usual] * 60, delivers_again)
+    waits = replace(USUAL, silence_s=0.01, delivery_s=0.02, hidden_s=0.02)
+    options = client_options(scripted.address, patience=waits)
+    with closing(ConnectionPool(options)) as pool:
+        settings = range_settings(reader_settings())
+        range_ = TopicRange(segment, place(1), place(5))
+        assert numbers(RangeReader(pool, range_, settings)) == [1, 2, 3, 4, 5]
+    delivers.set()
 
 
 class TestHiddenEntries:
