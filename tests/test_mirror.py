@@ -58,7 +58,6 @@ pulsar_spark/source/missing/hidden.py source/read/test_range_reader.py
 pulsar_spark/source/missing/left_ledgers.py source/read/test_range_reader.py
 pulsar_spark/source/missing/silence.py source/read/test_range_reader.py
 pulsar_spark/source/plan/explicit_ends.py broker/test_ends.py
-pulsar_spark/source/plan/held_back.py broker/test_stream_faults.py
 pulsar_spark/source/plan/read_task.py source/read/test_task.py
 pulsar_spark/source/plan/value_columns.py source/plan/test_query_schema.py
 pulsar_spark/source/read/chunk_search.py broker/test_special_topics.py

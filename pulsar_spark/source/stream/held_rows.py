@@ -66,8 +66,9 @@ class HeldRows:
         try:
             held = self._held(due, waiting(list(due)))
         except PulsarSparkError as error:
-            # No query ends because a warning may be due.
-            logger.debug("It is not known whether rows are held back: %s", error)
+            # No query ends because a warning may be due. The last look is told of.
+            level = logging.WARNING if self.is_last_run else logging.DEBUG
+            logger.log(level, "It is not known whether rows are held back: %s", error)
             return
         for name in due:
             was_held = name in self.stored
@@ -122,7 +123,7 @@ class HeldRows:
         self, afters: Mapping[str, MessageId], waiting: Mapping[str, int]
     ) -> dict[str, MessageId]:
         """Return the last stored entry of each topic whose rows are held back."""
-        doubtful = [name for name in afters if waiting.get(name, 0) > 0]
+        doubtful = [name for name in afters if waiting.get(name, 1) > 0]
         latest = self._positions.from_message_ids(
             dict.fromkeys(doubtful, LATEST), absent_ok=True
         )
@@ -133,7 +134,7 @@ class HeldRows:
             and entry.before != self._passed.get(name)
         }
         delivered = {name: afters[name] for name in stored}
-        passed = passes_over(self._pool, delivered, stored)
+        passed = passes_over(self._pool, delivered, stored, self._positions.retry())
         self._passed.update({name: stored[name] for name in passed if passed[name]})
         # A broker that is slow to deliver names the rows all the same.
         again = self._positions.from_message_ids(

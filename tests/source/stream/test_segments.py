@@ -11,14 +11,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pulsar_spark.errors import PulsarSparkError
+from pulsar_spark.message_id import LATEST
 from pulsar_spark.options.patience import USUAL
 from pulsar_spark.source.stream import segments as module
 from pulsar_spark.source.stream.segments import Segments
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from pulsar_spark.wire.commands import from_message_id_data
 from pulsar_spark.wire.layout import Layout, Segment
 from tests.source.stream.queries import CRASHES, Query, Row
-from tests.support.scripted_broker import ScriptedBroker, single
+from tests.support.scripted_broker import (
+    Action,
+    ScriptedBroker,
+    Session,
+    cut,
+    refuse,
+    single,
+    usual,
+)
 
 TOPIC = "topic://t/ns/x"
 LEGACY = "persistent://t/ns/x-partition-0"
@@ -222,6 +233,12 @@ steps = st.one_of(
     st.tuples(st.just("split"), st.integers(0, 7), st.integers(0, 2)),
     st.tuples(st.just("merge"), st.integers(0, 7), st.integers(0, 2)),
     st.tuples(st.just("delete"), st.integers(0, 7)),
+    st.tuples(
+        st.just("trouble"),
+        st.sampled_from(["LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID"]),
+        st.integers(0, 30),
+        st.sampled_from([refuse("ServiceNotReady"), cut]),
+    ),
     st.tuples(st.just("restart"), st.sampled_from(["", "1", "3"]), st.booleans()),
     st.sampled_from([("unload",), ("cut",), ("available now",)]),
 )
@@ -374,13 +391,22 @@ class Model:
         self.is_watched = False
         self.broker.cut()
 
+    def trouble(self, command: str, before: int, what: Action) -> None:
+        """One of the next commands of a type fails."""
+        self.is_watched = False
+        self.broker.script(command, *[usual] * before, what)
+
     def available_now(self) -> None:
-        """A run of the query that reads what there is, and ends."""
+        """A run of the query that reads all that the broker knows of, and ends."""
         self.is_watched = False
         self.query.kill()
+        knows_all = not any(self.broker.hidden.values())
         self.query.planner.fix_target()
         self.drain()
         self.query.stop()
+        read = {row for rows in self.query.rows for row in rows}
+        if knows_all:
+            assert read == {row for rows in self.published.values() for row in rows}
 
     def drain(self) -> None:
         """Micro-batches run until nothing is new."""
@@ -412,6 +438,31 @@ class Model:
                     assert before <= after
                 if always and first[0] != second[0]:
                     assert before < after
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_it_is_not_known_what_is_drained(scripted: ScriptedBroker) -> None:
+    """A query that ends would leave rows out. It fails, and says how long it asked."""
+    model = Model(scripted, {"pollTimeoutMs": "300"})
+    model.query.limits["lookup_timeout_s"] = 0.2
+    model.publish([0])
+    model.drain()
+    model.publish([0])
+    model.split(0, 0)
+    model.publish([0, HASHES[-1]])
+
+    def refuse_the_end(broker: ScriptedBroker, session: Session, command: Any) -> None:
+        start = command.subscribe.start_message_id
+        is_at_end = from_message_id_data(start).position == LATEST.position
+        (refuse("ServiceNotReady") if is_at_end else usual)(broker, session, command)
+
+    model.query.planner.fix_target()
+    scripted.always("SUBSCRIBE", refuse_the_end)
+    with pytest.raises(PulsarSparkError, match=r"0\.3 s.*pollTimeoutMs"):
+        model.drain()
+    scripted.always("SUBSCRIBE", usual)
+    model.finish()
+    model.query.kill()
 
 
 @settings(
