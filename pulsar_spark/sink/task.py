@@ -399,9 +399,11 @@ class TaskWriter:
     def _rows_stored(self, producer: TopicProducer) -> int:
         """Return the number of sent rows that a sealed segment has stored."""
         left, name = producer.left, producer.registration.name
+        # Earlier tasks may have written under a chosen name, with the same ids.
+        is_known = bool(producer.stored.last_message or not self._options.producer_name)
         if left and self._transaction is not None:
             self._require_nothing_stored(producer, left)
-        elif left and name:
+        elif left and name and is_known:
             try:
                 last_id = last_stored_id(
                     self._pool,

@@ -369,6 +369,32 @@ def test_entries_of_a_bucket(
     assert (hidden is not None) == bool(scripted.topics.get(segments[1]))
 
 
+def test_a_segment_that_is_sealed_before_the_first_receipt(
+    scripted: ScriptedBroker,
+) -> None:
+    """What an earlier task stored there under a chosen name is not taken for new."""
+    topic = TopicName.parse("topic://public/default/named")
+    segments = [topic.segment(0, 0xFFFF, number).full_name for number in (1, 2)]
+    scripted.scalable = {topic.full_name: topic.full_name}
+    scripted.add_topic(segments[0])
+    options = options_of(
+        scripted,
+        topic=topic.full_name,
+        deliveryGuarantee="at-least-once",
+        **{f"{P}producerName": "mine"},
+    )
+    rows = [pa.record_batch({"value": [b"a", b"b", b"c"]})]
+    TaskWriter(options, Task(0), {topic: segments[:1]}).write(rows)
+    sealed = seal(2, "TopicTerminatedError", after=0, stores=False)
+    scripted.always("SEND", sealed)
+    written = TaskWriter(options, Task(0, batch_id=1), {topic: segments[:1]}).write(
+        rows
+    )
+    assert written.rows == 3
+    (stored,) = scripted.topics[segments[1]]
+    assert [value for _, value in members_of(stored.payload)] == [b"a", b"b", b"c"]
+
+
 @pytest.mark.parametrize("version", ["Scripted 1.0", "Pulsar Server5.0.0-M1"])
 def test_entries_of_a_broker_that_knows_no_buckets(
     scripted: ScriptedBroker, version: str
