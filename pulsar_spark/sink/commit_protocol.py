@@ -280,8 +280,9 @@ def recover(run: str, *, has_markers: bool = True) -> Steps[Recovered]:
     term = entries[position][0]
     state = read_log((record for _, record in entries), term)
     yield from _end(state)
-    if has_markers and state.committed < 0:
-        yield KeepMarkers()  # before there is one
+    if has_markers:
+        # Before there is one. Also behind micro-batches that went to a scalable topic.
+        yield KeepMarkers()
     outcome, lost = state.outcome, _NONE
     if state.prepared is not None:
         outcome, lost = yield from _settle(state.prepared, state, term)

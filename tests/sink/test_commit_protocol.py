@@ -36,7 +36,13 @@ from pulsar_spark.sink.commit_protocol import (
     LastMarker,
     ReadLog,
 )
-from tests.support.commit_model import BrokenError, Explorer, Model
+from tests.support.commit_model import (
+    EMPTY,
+    BrokenError,
+    Explorer,
+    Model,
+    behind_a_scalable_topic,
+)
 
 if TYPE_CHECKING:
     from pulsar_spark.sink.commit_log import Record, Term
@@ -50,12 +56,16 @@ def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_protocol, "FORGET_MARKERS_EVERY", 1)
 
 
-def explore(kinds: str, switches: int, *, is_scalable: bool = False) -> Explorer:
+def explore(kinds: str, switches: int, topics: str = "ordinary") -> Explorer:
     """Sees everything; one fault of these kinds may strike, none if there are none."""
-    model = Model(2, frozenset(kinds.split()), is_scalable=is_scalable)
+    model = Model(2, frozenset(kinds.split()), is_scalable=topics == "scalable")
     explorer = Explorer(model)
-    may_be_restored = "acknowledgement" in kinds
-    explorer.explore(int(bool(kinds)), switches, may_be_restored=may_be_restored)
+    explorer.explore(
+        int(bool(kinds)),
+        switches,
+        may_be_restored="acknowledgement" in kinds,
+        first=behind_a_scalable_topic() if topics == "both" else EMPTY,
+    )
     return explorer
 
 
@@ -80,6 +90,7 @@ LONG = [pytest.mark.slow, pytest.mark.matrix]
         ("scalable", "expiry twice error speculation acknowledgement", 0, 200),
     ],
     ids=lambda one: str(one).replace(" ", "-"),
+        ("both", "reply", 1, 500),
 )
 def test_every_step(
     topics: str,
@@ -89,7 +100,7 @@ def test_every_step(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each row once, a micro-batch whole before the next one, and no false alarm."""
-    explorer = explore(kinds, switches, is_scalable=topics == "scalable")
+    explorer = explore(kinds, switches, topics)
     with capsys.disabled():
         sys.stdout.write(
             f"\n{len(explorer.seen):,} worlds, {len(explorer.ends):,} restarts:"
@@ -119,13 +130,13 @@ def recover(
 
 
 def test_markers_are_kept_before_there_is_one() -> None:
-    """Once: whoever finds a commit knows that somebody has seen to it."""
+    """Also behind a commit, which may have gone to a scalable topic without any."""
     began = BEGAN, Began("run")
     effects, found = recover(began)
     assert effects == [Append(Began("run")), ReadLog(), KeepMarkers()]
     assert (found.progress.committed, found.progress.partial) == (-1, -1)
     effects, found = recover((PLACE, Committed(0, "q", PLACE, PLACE)), began)
-    assert KeepMarkers() not in effects
+    assert effects[2] == KeepMarkers()
     assert (found.progress.committed, found.progress.partial) == (0, -1)
 
 

@@ -115,6 +115,7 @@ class World(NamedTuple):
         faults: How many may still strike.
         turn: Which driver, or task of one, has moved last.
         switches: How often another one may still go on instead.
+        is_kept: Whether a subscription keeps them; else they are gone at once.
         last: The place of the last ``began``.
     """
 
@@ -129,6 +130,7 @@ class World(NamedTuple):
     tasks: tuple[Task, ...] = ()
     late: tuple[Record, ...] = ()
     faults: int = 0
+    is_kept: bool = False
     turn: int = 0
     switches: int = 0
     last: Term = NO_TERM
@@ -141,6 +143,7 @@ SKIPPED = -2
 class BrokenError(AssertionError):
     """The protocol has broken its promise."""
 
+EMPTY = World()
 
 class _Node(NamedTuple):
     start: tuple[Any, ...]
@@ -350,6 +353,7 @@ class Model:
             self._check_error(world, driver, node.error)
             return self._failed(world, index, driver)
         if driver.phase == "recover":
+            world = world._replace(is_kept=True)
             return self._plan(world, index, driver, node.result)
         if driver.phase == "commit":
             return _with_driver(world, index, Driver("record", driver.batch_id))
@@ -475,7 +479,8 @@ class Model:
         marker = dump_marker(QUERY, task.batch_id, task.part)
         over = _with_txn(over, task.txn, WRITTEN)
         if not self.is_scalable:
-            over = over._replace(markers=(*over.markers, (marker, task.txn)))
+            kept = (marker, task.txn) if world.is_kept else None
+            over = over._replace(markers=(*over.markers, kept))
         if self._is_wanted(world, task):
             driver = world.drivers[task.driver]
             reports = list(driver.reports)
@@ -625,7 +630,12 @@ class Explorer:
         self.ends: set[Any] = set()
 
     def explore(
-        self, faults: int, switches: int, *, may_be_restored: bool = False
+        self,
+        faults: int,
+        switches: int,
+        *,
+        may_be_restored: bool = False,
+        first: World = EMPTY,
     ) -> None:
         """Look at everything.
 
@@ -637,7 +647,7 @@ class Explorer:
         Raises:
             BrokenError: A promise is broken somewhere.
         """
-        first = World(faults=faults, switches=switches)
+        first = first._replace(faults=faults, switches=switches)
         stack = [first]
         self.seen = {first}
         tidy: Callable[[World], World] = (
@@ -650,6 +660,7 @@ class Explorer:
                     self.seen.add(world)
                     check(world)
                     self._restart(world)
+            first: Where it begins.
                     stack.append(world)
 
     def _restart(self, world: World) -> None:
@@ -700,3 +711,12 @@ def _without_forgotten(world: World) -> World:
         or world.drivers[t.driver].phase == "tasks"
     )
     return world._replace(log=log, markers=markers, drivers=drivers, tasks=tasks)
+def behind_a_scalable_topic() -> World:
+    """A query whose first micro-batch has gone to a scalable topic."""
+    model = Model(1, frozenset(), is_scalable=True)
+    world = World()
+    while world.recorded < 0:
+        world = next(model.steps(world))
+    return world._replace(drivers=(), tasks=())
+
+
