@@ -20,7 +20,7 @@ This holds for any number of drivers, wherever one of them was stopped:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -190,6 +190,16 @@ class End:
 
 
 @dataclass(frozen=True)
+class Confirm:
+    """Ask whether transactions of ordinary topics are open. Result: those that are not.
+
+    Of scalable topics that cannot be asked.
+    """
+
+    txns: tuple[TxnId, ...]
+
+
+@dataclass(frozen=True)
 class FindOut:
     """Find out what became of transactions of scalable topics that are over.
 
@@ -236,6 +246,7 @@ Effect = (
     | ReadLog
     | CutLog
     | End
+    | Confirm
     | FindOut
     | KeepMarkers
     | Probe
@@ -308,6 +319,7 @@ def commit(
     """Make a micro-batch visible. Arguments and errors as for ``CommitProtocol``."""
     progress.require_same_cut(batch_id, tasks)
     term = progress.term
+    yield from _require_open(batch_id, txns, progress.run)
     query_id = progress.query_id
     decision = Prepared(
         *(batch_id, txns, query_id, progress.run, tasks, term, rows, entries)
@@ -332,6 +344,27 @@ def commit(
     is_time = batch_id // FORGET_MARKERS_EVERY != since // FORGET_MARKERS_EVERY
     if is_time and _has_markers(decision):
         yield from _forget_markers(term)
+
+
+def _require_open(batch_id: int, txns: Mapping[int, TxnId], run: str) -> Steps[None]:
+    """Require that no transaction has expired before the decision to commit them.
+
+    Raises:
+        TransactionLostError: Some have expired.
+        QueryConflictError: Another driver went to work, and aborted them.
+    """
+    ordinary = tuple(txn for txn in txns.values() if not txn.is_scalable)
+    if not ordinary:
+        return
+    over: Collection[TxnId] = yield Confirm(ordinary)
+    if not over:
+        return
+    entries: Entries = yield ReadLog()
+    runs = [record.run for _, record in entries if isinstance(record, Began)]
+    if runs[-1:] != [run]:
+        raise _taken_over(batch_id)
+    lost = sorted(number for number, txn in txns.items() if txn in over)
+    raise TransactionLostError(batch_id, lost, _nothing_committed(batch_id, len(lost)))
 
 
 def abort(term: Term | None) -> Steps[None]:
@@ -477,6 +510,16 @@ def _taken_over(batch_id: int | None = None) -> QueryConflictError:
         f"Another run of this query went to work while {which} was "
         "written: what this one wrote is not made visible. Is the query running twice? "
         "Different queries need an `idempotenceId` each, and a `commitTopic` each."
+    )
+
+
+def _nothing_committed(batch_id: int, tasks: int) -> str:
+    return (
+        f"The transactions of {tasks} tasks were over before micro-batch {batch_id} "
+        "could be committed. They live for `transactionTimeoutMs`, from the first row "
+        "of a task to the end of the slowest one. Nothing was committed, and nothing "
+        "is lost or doubled: start the query again. Raise `transactionTimeoutMs`, or "
+        "let all tasks run at a time."
     )
 
 

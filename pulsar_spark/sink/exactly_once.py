@@ -7,8 +7,9 @@ transactions one is the log (see ``commit_log``):
 
 1. A task begins its transaction and logs it, before it sends anything in it. Its last
    entry is a marker, in a topic that holds nothing else.
-2. The driver logs which transactions it is going to commit, commits them, aborts every
-   other one that the log names, and logs that it is done.
+2. The driver asks whether all these transactions are still open. It logs which of them
+   it is going to commit, commits them, aborts every other one that the log names, and
+   logs that it is done.
 3. Before each micro-batch the driver logs that it begins, and reads the log. A decision
    that was not carried through is carried through now; what is undecided is aborted.
 
@@ -67,6 +68,7 @@ from pulsar_spark.sink.commit_log import (
 from pulsar_spark.sink.commit_protocol import (
     Append,
     CommitProgress,
+    Confirm,
     CutLog,
     Effect,
     End,
@@ -202,9 +204,10 @@ class CommitProtocol:
             written: Where each transaction wrote.
 
         Raises:
-            TransactionLostError: One of them had expired. What the others wrote is
-                visible; a restart of the stream writes the rest. Or the commit has left
-                out a topic.
+            TransactionLostError: One of them had expired. If that was before the
+                decision, nothing is visible. Else what the others wrote is visible, and
+                a restart of the stream writes the rest. Or the commit has left out a
+                topic.
             QueryConflictError: Another run of the stream went to work in the meantime.
                 Or a part of the micro-batch was visible, and it was cut into other
                 parts now.
@@ -277,11 +280,8 @@ class CommitProtocol:
                 return self._log.append(dump_record(record))
             case CutLog(last):
                 self._log.forget(MessageId(*last))
-            case End(txns, commits):
-                action = TxnAction.COMMIT if commits else TxnAction.ABORT
-                return self._end(txns, action)
-            case FindOut(parts):
-                return self._find_out(parts)
+            case End() | Confirm() | FindOut():
+                return self._ask_coordinators(effect)
             case KeepMarkers():
                 self._markers.keep()
             case Probe():
@@ -296,6 +296,16 @@ class CommitProtocol:
             case ForgetMarkers(last):
                 self._markers.forget(MessageId(*last))
         return None
+
+    def _ask_coordinators(self, effect: End | Confirm | FindOut) -> Any:
+        match effect:
+            case End(txns, commits):
+                action = TxnAction.COMMIT if commits else TxnAction.ABORT
+                return self._end(txns, action)
+            case Confirm(txns):
+                return self._over(txns)
+            case FindOut(parts):
+                return self._find_out(parts)
 
     def _read(self, up_to: MessageId | None) -> list[tuple[Term, Record]]:
         entries: list[tuple[Term, Record]] = []
@@ -337,6 +347,20 @@ class CommitProtocol:
                 retry.pause(again[txns[0]])
         if self._check is not None and action is TxnAction.COMMIT:
             self._left_out += self._check.left_out(done)
+        return over
+
+    def _over(self, txns: Sequence[TxnId]) -> list[TxnId]:
+        """Return the transactions of ordinary topics that are over.
+
+        Raises:
+            PulsarSparkError: A coordinator does not answer, or refuses.
+        """
+        # Every task with rows has a marker, so that its topic is part of each.
+        answers = self._transactions.confirm(dict.fromkeys(txns, self._markers.topic))
+        over = [txn for txn in txns if status_of(txn, answers[txn]).is_closed]
+        errors = [error for error in answers.values() if error is not None]
+        if errors and not over:
+            raise errors[0]
         return over
 
     def _find_out(self, parts: Mapping[int, Part]) -> frozenset[int]:

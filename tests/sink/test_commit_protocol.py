@@ -29,6 +29,7 @@ from pulsar_spark.sink.commit_log import (
 from pulsar_spark.sink.commit_protocol import (
     Append,
     CommitProgress,
+    Confirm,
     CutLog,
     End,
     ForgetMarkers,
@@ -78,6 +79,7 @@ LONG = [pytest.mark.slow, pytest.mark.matrix]
     [
         ("ordinary", "", 1, 1_500),
         pytest.param("ordinary", "", 2, 20_000, marks=pytest.mark.matrix),
+        ("ordinary", "expiry", 0, 200),
         pytest.param("ordinary", "expiry", 1, 20_000, marks=pytest.mark.matrix),
         ("ordinary", "reply", 1, 7_000),
         pytest.param("ordinary", "twice error", 1, 90_000, marks=LONG),
@@ -88,9 +90,9 @@ LONG = [pytest.mark.slow, pytest.mark.matrix]
         ("scalable", "expiry", 1, 7_000),
         pytest.param("scalable", "speculation", 1, 20_000, marks=LONG),
         ("scalable", "expiry twice error speculation acknowledgement", 0, 200),
+        ("both", "reply", 1, 500),
     ],
     ids=lambda one: str(one).replace(" ", "-"),
-        ("both", "reply", 1, 500),
 )
 def test_every_step(
     topics: str,
@@ -160,8 +162,10 @@ def test_a_driver_that_finds_nothing_begins_once_more() -> None:
 def test_a_decision_that_somebody_cut_away() -> None:
     """Whoever did that is done with it; nothing of it may be committed then."""
     progress = CommitProgress("q", "run", term=PLACE)
-    steps = commit_protocol.commit(7, {0: TxnId(0, 1)}, progress, 1)
-    assert isinstance(next(steps), Append)
+    txns = {0: TxnId(0, 1)}
+    steps = commit_protocol.commit(7, txns, progress, 1)
+    assert next(steps) == Confirm((txns[0],))
+    assert isinstance(steps.send([]), Append)
     assert steps.send(None) == ReadLog()
     with pytest.raises(QueryConflictError, match="work while micro-batch 7 was"):
         steps.send([(BEGAN, Began("another", BEGAN))])
@@ -205,8 +209,9 @@ def test_a_micro_batch_of_which_nothing_became_visible() -> None:
     assert (progress.committed, progress.partial, progress.tasks) == (0, -1, 4)
     assert not any(progress.has(1, part) for part in range(4))
     txns = {0: TxnId(0, 1), 1: TxnId(0, 2)}
-    decision = next(commit_protocol.commit(1, txns, progress, 2))
-    assert decision == Append(Prepared(1, txns, "q", "run", 2, BEGAN))
+    steps = commit_protocol.commit(1, txns, progress, 2)
+    assert next(steps) == Confirm((txns[0], txns[1]))
+    assert steps.send([]) == Append(Prepared(1, txns, "q", "run", 2, BEGAN))
 
 
 def forget_whatever_is_last(term: Term) -> Any:

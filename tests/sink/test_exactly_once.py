@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -162,6 +163,8 @@ class World:
         self.kept: set[str] = set()  # journals with a subscription
         self.txns: dict[TxnId, Transaction] = {}
         self.spoiled: list[TxnId] = []  # committed, and then written to
+        # Happens right before the transactions of a micro-batch are committed.
+        self.at_commit: Callable[[], object] = lambda: None
 
     def step(self) -> None:
         """Somebody else may go on here."""
@@ -347,11 +350,25 @@ class ModelTransactions:
             raise over("TransactionNotFound")
         self._world.txns[txn].topics.update(topics)
 
+    def confirm(
+        self, topics: Mapping[TxnId, str]
+    ) -> dict[TxnId, PulsarSparkError | None]:
+        """As ``TransactionClient.confirm``."""
+        self._world.step()
+        txns = self._world.txns
+        assert all(topic in txns[txn].topics for txn, topic in topics.items())
+        return {
+            txn: None if txns[txn].state == "open" else over("TransactionNotFound")
+            for txn in topics
+        }
+
     def end(
         self, txns: Iterable[TxnId], action: TxnAction
     ) -> dict[TxnId, PulsarSparkError | None]:
         """As ``TransactionClient.end``; a kill may come between any two."""
         outcomes = {}
+        if action is TxnAction.COMMIT:
+            self._world.at_commit()
         for txn in txns:
             self._world.step()
             outcomes[txn] = self._world.end(txn, action)
@@ -604,6 +621,12 @@ def test_each_row_once_with_two_drivers(seed: int) -> None:
 # -- one thing at a time ---------------------------------------------------------------
 
 
+def expire_all(world: World, txns: Iterable[TxnId]) -> None:
+    """Transactions that grew too old."""
+    for txn in txns:
+        world.expire(txn)
+
+
 def run_batch(world: World, batch_id: int, *parts: int, tasks: int = 0) -> None:
     """A micro-batch, from its planning to its commit."""
     progress = protocol(world).recover().of(QUERY)
@@ -706,8 +729,7 @@ def decide(world: World, rows: dict[int, Tally]) -> CommitProgress:
     """A micro-batch of which only the first task's transaction did not expire."""
     progress = protocol(world).recover().of(QUERY)
     txns = {part: write(world, QUERY, 0, part, progress) for part in rows}
-    for part in range(1, len(rows)):
-        world.expire(txns[part])
+    world.at_commit = partial(expire_all, world, list(txns.values())[1:])
     tasks = len(rows)
     if tasks == 1:
         protocol(world).commit(0, txns, progress, tasks, rows)
@@ -771,7 +793,7 @@ def run_of(
     }
     try:
         if expires and 1 in txns:
-            world.expire(txns[1])
+            world.at_commit = partial(world.expire, txns[1])
         if txns:
             protocol(world).commit(batch_id, txns, progress, 2, tallies)
     except TransactionLostError:
@@ -817,8 +839,7 @@ def lose_one(world: World) -> None:
     """A micro-batch of which task 1 alone is visible, out of three."""
     progress = protocol(world).recover().of(QUERY)
     txns = {part: write(world, QUERY, 0, part) for part in (0, 1, 2)}
-    world.expire(txns[0])
-    world.expire(txns[2])
+    world.at_commit = partial(expire_all, world, [txns[0], txns[2]])
     with pytest.raises(TransactionLostError) as caught:
         protocol(world).commit(0, txns, progress, 3)
     assert caught.value.partitions == (0, 2)
@@ -853,12 +874,29 @@ def test_all_had_expired(world: World) -> None:
     """Nothing was visible, so the micro-batch may be cut as it likes."""
     progress = protocol(world).recover().of(QUERY)
     txns = {part: write(world, QUERY, 0, part) for part in (0, 1)}
-    for txn in txns.values():
-        world.expire(txn)
+    world.at_commit = partial(expire_all, world, txns.values())
     with pytest.raises(TransactionLostError):
         protocol(world).commit(0, txns, progress, 2)
     run_batch(world, 0, 0, 1, 2)
     assert sorted(world.visible(ROWS)) == rows((0, 0), (0, 1), (0, 2))
+
+
+@pytest.mark.parametrize("lost", [(0,), (1, 2), (0, 1, 2)])
+def test_some_had_expired_before_the_decision(
+    world: World, lost: tuple[int, ...]
+) -> None:
+    """Nothing becomes visible, and the micro-batch may be cut as it likes."""
+    progress = protocol(world).recover().of(QUERY)
+    txns = {part: write(world, QUERY, 0, part) for part in (0, 1, 2)}
+    expire_all(world, [txns[part] for part in lost])
+    with pytest.raises(TransactionLostError, match="Nothing was committed") as caught:
+        protocol(world).commit(0, txns, progress, 3)
+    assert caught.value.partitions == lost
+    protocol(world).abort(progress)
+    assert not world.open
+    assert world.visible(ROWS) == []
+    run_batch(world, 0, 0, 1)
+    assert sorted(world.visible(ROWS)) == rows((0, 0), (0, 1))
 
 
 def test_markers_that_are_held_back(world: World) -> None:
@@ -869,7 +907,8 @@ def test_markers_that_are_held_back(world: World) -> None:
     world.txns[foreign].topics.add(MARKERS)
     world.send(MARKERS, b"", foreign)
     txns = {0: write(world, QUERY, 0, 0)}
-    world.end(txns[0], TxnAction.COMMIT)  # by a driver that died then
+    # The answer is lost.
+    world.at_commit = partial(world.end, txns[0], TxnAction.COMMIT)
     with pytest.raises(ReadTimeoutError, match="holds back"):
         protocol(world).commit(0, txns, progress, 1)
     with pytest.raises(ReadTimeoutError, match="holds back"):
@@ -1078,7 +1117,7 @@ def test_a_run_that_forgets_markers_late(world: World) -> None:
     new = protocol(world).recover().of(QUERY)
     assert new.committed == 50
     later = {part: write(world, QUERY, 51, part, new) for part in (0, 1)}
-    world.expire(later[1])
+    world.at_commit = partial(world.expire, later[1])
     with pytest.raises(TransactionLostError):
         protocol(world).commit(51, later, new, 2)
     while "old" not in threads.ended:

@@ -39,6 +39,7 @@ from pulsar_spark.sink.commit_log import (
     NO_TERM,
     Began,
     Opened,
+    Prepared,
     Record,
     Term,
     dump_marker,
@@ -47,6 +48,7 @@ from pulsar_spark.sink.commit_log import (
 from pulsar_spark.sink.commit_protocol import (
     Append,
     CommitProgress,
+    Confirm,
     CutLog,
     End,
     FindOut,
@@ -78,7 +80,11 @@ class Txn(NamedTuple):
 
 
 class Driver(NamedTuple):
-    """A driver. ``node`` is where its steps are; ``over`` what an END_TXN found."""
+    """A driver.
+
+    ``node`` is where its steps are, and ``over`` what an END_TXN found; ``is_late``
+    tells that a transaction had expired before it began to commit.
+    """
 
     phase: str
     batch_id: int
@@ -87,6 +93,7 @@ class Driver(NamedTuple):
     over: tuple[Any, ...] = ()
     progress: CommitProgress | None = None
     reports: tuple[Any, ...] = ()
+    is_late: bool = False
 
 
 class Task(NamedTuple):
@@ -108,6 +115,7 @@ class World(NamedTuple):
         cut: How many of them are.
         markers: Messages, each with its transaction, -1 for none.
         forgotten: How many of these are.
+        is_kept: Whether a subscription keeps them; else they are gone at once.
         txns: Transactions, by number.
         recorded: The last micro-batch in Spark's own log of commits.
         runs: How often a driver went to work.
@@ -115,7 +123,6 @@ class World(NamedTuple):
         faults: How many may still strike.
         turn: Which driver, or task of one, has moved last.
         switches: How often another one may still go on instead.
-        is_kept: Whether a subscription keeps them; else they are gone at once.
         last: The place of the last ``began``.
     """
 
@@ -123,6 +130,7 @@ class World(NamedTuple):
     cut: int = 0
     markers: tuple[tuple[bytes, int] | None, ...] = ()
     forgotten: int = 0
+    is_kept: bool = False
     txns: tuple[Txn, ...] = ()
     recorded: int = -1
     runs: int = 0
@@ -130,12 +138,12 @@ class World(NamedTuple):
     tasks: tuple[Task, ...] = ()
     late: tuple[Record, ...] = ()
     faults: int = 0
-    is_kept: bool = False
     turn: int = 0
     switches: int = 0
     last: Term = NO_TERM
 
 
+EMPTY = World()
 DEAD = Driver("dead", 0)
 SKIPPED = -2
 
@@ -143,7 +151,6 @@ SKIPPED = -2
 class BrokenError(AssertionError):
     """The protocol has broken its promise."""
 
-EMPTY = World()
 
 class _Node(NamedTuple):
     start: tuple[Any, ...]
@@ -289,6 +296,8 @@ class Model:
     def _drive(self, world: World, index: int, driver: Driver) -> Iterator[World]:
         effect = self.tree.nodes[driver.node].effect
         match effect:
+            case Append(Prepared()) if driver.is_late:
+                raise BrokenError("decided to commit the rest of a micro-batch")
             case Append(record):
                 yield from self._send(world, index, driver, record)
             case End(txns, commits):
@@ -344,6 +353,7 @@ class Model:
         number = self.tree.go_on(driver.node, result)
         node = self.tree.nodes[number]
         if isinstance(node.effect, KeepMarkers):
+            world = world._replace(is_kept=True)
             number = self.tree.go_on(number, None)
             node = self.tree.nodes[number]
         if node.effect is not None:
@@ -353,7 +363,6 @@ class Model:
             self._check_error(world, driver, node.error)
             return self._failed(world, index, driver)
         if driver.phase == "recover":
-            world = world._replace(is_kept=True)
             return self._plan(world, index, driver, node.result)
         if driver.phase == "commit":
             return _with_driver(world, index, Driver("record", driver.batch_id))
@@ -437,7 +446,11 @@ class Model:
             TASKS,
             _tallies(driver.batch_id),
         )
-        now = Driver("commit", driver.batch_id, node, progress=driver.progress)
+        states = [world.txns[txn.least].state for txn in txns.values()]
+        is_late = EXPIRED in states and not self.is_scalable  # which cannot be asked
+        now = Driver(
+            "commit", driver.batch_id, node, progress=driver.progress, is_late=is_late
+        )
         return _with_driver(world, index, now)
 
     # -- tasks -------------------------------------------------------------------------
@@ -538,6 +551,10 @@ def _do(world: World, effect: Any) -> tuple[World, Any]:
             return world, tuple(((0, at), record) for at, record in entries)
         case CutLog((_, last)):
             return _forget(world, cut=last + 1), None
+        case Confirm(txns):
+            is_open = (OPEN, WRITTEN)
+            states = {txn: world.txns[txn.least].state for txn in txns}
+            return world, tuple(txn for txn in txns if states[txn] not in is_open)
         case FindOut(parts):
             return world, frozenset(
                 number
@@ -643,6 +660,7 @@ class Explorer:
             faults: How many may strike.
             switches: How often one driver stops and the other one goes on.
             may_be_restored: Whether what was forgotten can come back.
+            first: Where it begins.
 
         Raises:
             BrokenError: A promise is broken somewhere.
@@ -660,7 +678,6 @@ class Explorer:
                     self.seen.add(world)
                     check(world)
                     self._restart(world)
-            first: Where it begins.
                     stack.append(world)
 
     def _restart(self, world: World) -> None:
@@ -698,6 +715,15 @@ class Explorer:
             raise BrokenError(f"rows are missing: {world}")
 
 
+def behind_a_scalable_topic() -> World:
+    """A query whose first micro-batch has gone to a scalable topic."""
+    model = Model(1, frozenset(), is_scalable=True)
+    world = World()
+    while world.recorded < 0:
+        world = next(model.steps(world))
+    return world._replace(drivers=(), tasks=())
+
+
 def _without_forgotten(world: World) -> World:
     """The same to everybody: of what was forgotten there is no more to know."""
     log = (None,) * world.cut + world.log[world.cut :]
@@ -711,12 +737,3 @@ def _without_forgotten(world: World) -> World:
         or world.drivers[t.driver].phase == "tasks"
     )
     return world._replace(log=log, markers=markers, drivers=drivers, tasks=tasks)
-def behind_a_scalable_topic() -> World:
-    """A query whose first micro-batch has gone to a scalable topic."""
-    model = Model(1, frozenset(), is_scalable=True)
-    world = World()
-    while world.recorded < 0:
-        world = next(model.steps(world))
-    return world._replace(drivers=(), tasks=())
-
-
