@@ -30,9 +30,6 @@ from pulsar_spark.wire.outgoing import Encryption
 #: No marker that a broker knows; it hides whatever has a type.
 _MARKER_TYPE = 99
 
-#: Replication would carry it to other clusters.
-_HERE_ONLY = "__local__"
-
 
 def require_deduplication(
     pool: ConnectionPool,
@@ -73,9 +70,7 @@ def require_deduplication(
         if producer.registration.last_sequence_id >= 0:
             return
         with _hiding_transaction(pool, topic_partition) as transaction:
-            marker = pb.MessageMetadata(
-                marker_type=_MARKER_TYPE, replicate_to=[_HERE_ONLY]
-            )
+            marker = pb.MessageMetadata(marker_type=_MARKER_TYPE)
             txn = None if transaction is None else transaction.txn
             entry = producer.plain_entry(b"", metadata=marker, txn=txn)
             for _ in range(2):

@@ -276,6 +276,38 @@ def test_a_transaction_that_expired_before_the_commit(
     assert TxnAction.COMMIT not in [action for _, action in scripted.ended]
 
 
+def test_a_micro_batch_that_expired_before_the_commit(
+    scripted: ScriptedBroker,
+) -> None:
+    """None of its transactions is committed then; the next attempt writes all."""
+    write = stream_write(scripted)
+    write.prepare()
+    write.begin_micro_batch()
+    results = [run(write, task(number), b"a") for number in range(2)]
+    assert results[0].txn is not None
+    scripted.expire(results[0].txn)
+    with pytest.raises(TransactionLostError, match="Nothing was committed") as caught:
+        copied(stream_write(scripted)).commit(results, 2, 0)
+    assert caught.value.partitions == (0,)
+    assert TxnAction.COMMIT not in [action for _, action in scripted.ended]
+    assert not records(scripted, Prepared)
+    assert commit(stream_write(scripted), b"a").written.rows == 1
+
+
+def test_replication_carries_rows_alone(scripted: ScriptedBroker) -> None:
+    """The log, the markers and the probes are about transactions of this cluster."""
+    commit(stream_write(scripted), b"a")
+    entries = [
+        (topic, entry.payload, list(entry.metadata.replicate_to))
+        for topic in (LOG, MARKERS, TOPIC)
+        for entry in scripted.topics[topic]
+    ]
+    assert (TOPIC, b"a", []) in [(t, p[-1:], clusters) for t, p, clusters in entries]
+    for topic, payload, clusters in entries:
+        is_row = topic == TOPIC and payload
+        assert clusters == ([] if is_row else ["__local__"])
+
+
 def test_a_topic_that_rows_name_is_asked_about_once(scripted: ScriptedBroker) -> None:
     """Whether its broker drops what it has: by each task, with one name."""
     scripted.deduplicates = True

@@ -101,6 +101,9 @@ class Ended:
     left: Sequence[SendFrame]
 
 
+#: What replication does not carry to other clusters.
+_HERE_ONLY = "__local__"
+
 #: Where a producer is in the drawing above.
 State = New | Attaching | Attached | Broken | Ended
 
@@ -326,6 +329,9 @@ class TopicProducer:
     ) -> SendFrame:
         """Make an entry of a message, uncompressed and unchunked, with the next number.
 
+        Replication does not carry the entry to other clusters: logs of commits, markers
+        and probes are about transactions and producers of this cluster.
+
         Args:
             message: The bytes.
             metadata: What to say of it; completed here.
@@ -336,8 +342,10 @@ class TopicProducer:
         """
         # Brokers that deduplicate drop what has no larger number than the last entry.
         self._plain_id = max(self._plain_id, self.registration.last_sequence_id) + 1
+        metadata = metadata or pb.MessageMetadata()
+        metadata.replicate_to[:] = [_HERE_ONLY]
         (frame,) = self.encoder(txn=txn).single(
-            metadata or pb.MessageMetadata(),
+            metadata,
             message,
             self._plain_id,
             time.time_ns() // 1_000_000,
