@@ -51,6 +51,12 @@ _OTHER_QUERY = (
     " `idempotenceId` each: under the same one each ends what the other has begun."
 )
 
+#: What to do where old partitions have rows of a micro-batch, or cannot be read.
+_WITHOUT_LOOK = (
+    "`deliveryGuarantee=exactly-once` does not look at the partitions from before the "
+    "migration: all rows are written then, also those that are there."
+)
+
 
 class LoggedWrite(BaseWrite):
     """A write whose commits may be kept in a log: see ``sink.exactly_once``.
@@ -82,9 +88,18 @@ class LoggedWrite(BaseWrite):
         self._progress = self._protocol(self._pool.write_patience_s).recover(topics)
         is_new = not self._progress.query_id
         if is_new and self._is_idempotent and self._migrated:
-            ids = last_micro_batches(last_stored_ids(self._pool, self._migrated))
-            chosen = self._options.idempotence_id or ""
-            self._before = {i: last for i, last in ids.items() if i.startswith(chosen)}
+            self._before = self._find_before()
+
+    def _find_before(self) -> dict[str, int]:
+        """Read who wrote to the topic before a migration.
+
+        Raises:
+            PulsarSparkError: The old partitions cannot be read, or not in time.
+        """
+        try:
+            return last_micro_batches(last_stored_ids(self._pool, self._migrated))
+        except PulsarSparkError as error:
+            raise error.saying(f"{error.message} {_WITHOUT_LOOK}") from None
 
     def _require_none_before(self, task: Task, progress: CommitProgress) -> None:
         """Check that no row of a micro-batch was stored before a migration.
@@ -97,21 +112,20 @@ class LoggedWrite(BaseWrite):
         if progress.committed >= 0 or progress.partial >= 0:
             return  # the log knows the query
         if self._before is None:
-            is_in_doubt = task.batch_id > 0
-        else:
-            last = self._before.get(self._identity(task) or "", -1)
-            is_in_doubt = task.batch_id <= last
-        if is_in_doubt:
+            # The log is of other queries, as after a new checkpoint.
+            self._before = self._find_before() if task.batch_id > 0 else {}
+        # A stream was known by its query alone before it had an `idempotenceId`.
+        names = {self._identity(task) or "", task.query_id}
+        last = max(self._before.get(name, -1) for name in names)
+        if task.batch_id <= last:
             topic = self._options.topic
             assert topic is not None
             raise ScalableTopicError(
                 topic.full_name,
                 topic.scalable_name,
                 f"The topic {topic.common_name} was migrated to a scalable one, and "
-                f"had rows of micro-batch {task.batch_id} of this write before, or may "
-                "have had: to write them now could store them twice. Set a new "
-                "`idempotenceId`, under which all rows of this micro-batch are "
-                "written, also those that are there.",
+                f"had rows of micro-batch {task.batch_id} of this write before: to "
+                f"write them now would store them twice. {_WITHOUT_LOOK}",
             )
 
     def _commit(self, results: Sequence[TaskResult], tasks: int, batch_id: int) -> None:

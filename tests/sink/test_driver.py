@@ -909,27 +909,59 @@ class TestScalableTopics:
         given = {"deliveryGuarantee": "idempotent"}
         scripted.deduplicates = True
         commit(make(scripted, **given), b"a")
-        scripted.scalable = {SCALABLE: SCALABLE, TOPIC: SCALABLE}
-        scripted.segments[0].parent_ids.append(0)
-        scripted.segments.insert(
-            0, pb.ScalableTopicSegment(segment_id=0, hash_end=0xFFFF, state=1)
-        )
-        scripted.segments[0].legacy_topic_name = TOPIC
+        later = replace(task(0), batch_id=1)
+        known = replace(later, query_id="known")
+        if make is stream_write:
+            commit(make(scripted, **given), b"a", of=known)
+        migrate(scripted)
         scripted.hidden[TOPIC] = hidden
         with pytest.raises(ScalableTopicError, match="had rows of micro-batch 0"):
             commit(make(scripted, **given), b"a")
         for duplicates in (0, 1):
             write = make(scripted, **given, idempotenceId="another")
             assert commit(write, b"b").written.duplicate_rows == duplicates
-        # A later micro-batch goes on. An earlier one, of a query that the log does not
-        # know, and of which nothing was looked up, does not.
-        later = replace(task(0), batch_id=1)
+        # A later micro-batch goes on. Of another query, which the log does not know,
+        # the topic is asked.
         if make is stream_write:
             commit(make(scripted, **given), b"c", of=later)
-            assert last_letters(scripted) == [b"b", b"c"]
+            with pytest.raises(ScalableTopicError, match="had rows of micro-batch 1"):
+                commit(make(scripted, **given), b"a", of=known)
             stranger = replace(later, query_id="stranger")
-            with pytest.raises(ScalableTopicError, match="or may have had"):
-                commit(make(scripted, **given), b"d", of=stranger)
+            commit(make(scripted, **given), b"d", of=stranger)
+            assert last_letters(scripted) == [b"b", b"c", b"d"]
+
+    def test_a_stream_that_has_an_id_since_a_migration(
+        self, scripted: ScriptedBroker
+    ) -> None:
+        """Its rows are known by the query alone; another guarantee does not look."""
+        given = {"service.url": scripted.url, "topic": TOPIC}
+        given |= {"deliveryGuarantee": "idempotent", "subscriptionPrefix": "jobs"}
+        scripted.deduplicates = True
+        third, fourth = (replace(task(0), batch_id=number) for number in (3, 4))
+        write = StreamWrite(parse_write_options(given, streaming=True))
+        commit(write, b"a", of=third)
+        migrate(scripted)
+        for named in ({"idempotenceId": "a"}, {"checkpointLocation": "/a"}):
+            write = StreamWrite(parse_write_options(given | named, streaming=True))
+            with pytest.raises(ScalableTopicError, match="exactly-once` does not look"):
+                commit(write, b"a", of=third)
+        assert last_letters(scripted) == []
+        commit(stream_write(scripted), b"a", of=third)
+        commit(stream_write(scripted, deliveryGuarantee="idempotent"), b"b", of=fourth)
+        assert last_letters(scripted) == [b"a", b"b"]
+
+    def test_old_partitions_that_cannot_be_read(self, scripted: ScriptedBroker) -> None:
+        """The error says how to go on without them."""
+        migrate(scripted)
+
+        def refuse_readers(broker: ScriptedBroker, session: Session, c: Any) -> None:
+            is_of_rows = c.subscribe.topic == TOPIC
+            action = refuse("AuthorizationError") if is_of_rows else usual
+            action(broker, session, c)
+
+        scripted.always("SUBSCRIBE", refuse_readers)
+        with pytest.raises(AuthError, match="exactly-once` does not look"):
+            commit(batch_write(scripted, deliveryGuarantee="idempotent"), b"a")
 
     def test_rows_of_an_idempotent_write_that_name_topics(
         self, scripted: ScriptedBroker
@@ -970,6 +1002,16 @@ class TestScalableTopics:
         scripted.script("SEND", late)
         with pytest.raises(TransactionLostError, match="transactionTimeoutMs"):
             run(write, task(0), b"a")
+
+
+def migrate(broker: ScriptedBroker) -> None:
+    """Makes a scalable topic of the ordinary one."""
+    broker.scalable = {SCALABLE: SCALABLE, TOPIC: SCALABLE}
+    broker.segments[0].parent_ids.append(0)
+    broker.segments.insert(
+        0, pb.ScalableTopicSegment(segment_id=0, hash_end=0xFFFF, state=1)
+    )
+    broker.segments[0].legacy_topic_name = TOPIC
 
 
 def last_letters(broker: ScriptedBroker) -> list[bytes]:
