@@ -54,7 +54,8 @@ def add(commands: Any) -> None:
         " transactionTimeoutMs is over; a\nrestart of its stream ends it at once.\n\n"
         "Of a topic that is no such log, transactions are listed by the admin REST, as"
         " no\ncommand of the binary protocol does.\n\n--abort never touches those that"
-        " the log has decided to commit: a restart of the\nstream does that.",
+        " a log has decided to commit: a restart of the\nstream does that. Of a topic"
+        " it ends these, too: add --older-than there.",
         epilog="examples:\n  pulsar-spark transactions --idempotence-id orders -o"
         " service.url=pulsar://localhost:6650\n  pulsar-spark transactions"
         " public/default/orders -o service.url=pulsar://localhost:6650 \\\n     "
@@ -107,14 +108,14 @@ class Open:
         state: ``open``, ``ending``, ``not known``, or what the admin REST calls it.
         since_ms: When it began, in milliseconds since 1970; None for not known.
         of: The owner.
-        is_decided: Whether it is to be committed.
+        is_decided: Whether it is to be committed; None for not known.
     """
 
     txn: TxnId
     state: str
     since_ms: int | None
     of: str
-    is_decided: bool = False
+    is_decided: bool | None = None
 
 
 def _least_s(text: str) -> float:

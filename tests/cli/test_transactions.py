@@ -143,7 +143,7 @@ def test_of_a_topic(broker: ScriptedBroker, stub: AdminStub, run: Run) -> None:
             "state": "open",
             "sinceMs": 5000,
             "of": "persistent://public/default/t-partition-1",
-            "toBeCommitted": False,
+            "toBeCommitted": None,
             "outcome": None,
         }
     }
