@@ -79,8 +79,9 @@ def explained(error: BrokerError, name: str) -> BrokerError:
         cure = _CURES[_FENCED]
     elif error.code == _BUSY:
         cure = (
-            f"The name {name!r} is held by another producer of this topic: end the job "
-            "that uses it, or choose another `idempotenceId` or "
+            f"The name {name!r} is held by another producer of this topic. Leave "
+            "`spark.speculation` off: a copy of a task has the same name. Or end the "
+            "other job that uses the name, or choose another `idempotenceId` or "
             "`pulsar.producer.producerName`. A name of your own serves one task at a "
             "time."
         )
