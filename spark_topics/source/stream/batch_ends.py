@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Generic
 
 from spark_topics.source.stream.admission import Admission, Backlog, EntrySize
-from spark_topics.source.stream.cluster import Entries, NextEntry, Share, Unread
+from spark_topics.source.stream.cluster import (
+    Entries,
+    NextEntry,
+    Share,
+    Unread,
+    Waiting,
+)
 from spark_topics.source.stream.position import P
 
 
@@ -69,6 +75,7 @@ class BatchEnds(Generic[P]):
     def decide(
         self,
         news: Mapping[str, Unread[P]],
+        later: Mapping[str, Unread[P]],
         *,
         unlimited: bool,
         may_wait: bool,
@@ -77,39 +84,46 @@ class BatchEnds(Generic[P]):
 
         Args:
             news: What there is to read, of the topic partitions that have something.
+            later: What there is to read of those whose rows come later. They count
+                towards the minimum of rows, since they wait for this micro-batch.
             unlimited: Whether to ignore the limits.
             may_wait: Whether more rows may come that are to be read, too.
 
         Raises:
             TopicsError: The cluster does not answer, or refuses.
         """
-        self.backlogs = {}
-        self._ages_ms = {name: self._ages_ms.get(name) for name in news}
-        if unlimited or not self._is_limited:
+        self._ages_ms = {name: self._ages_ms.get(name) for name in (*news, *later)}
+        is_whole = unlimited or not self._is_limited
+        counted = {**later} if is_whole else {**news, **later}
+        waiting = self._entries.backlog(counted) if counted else {}
+        self.backlogs = {name: count.entries for name, count in waiting.items()}
+        if is_whole:
             self._look_for_ages(news)
             shares = {name: Share(unread, None) for name, unread in news.items()}
         else:
-            shares = self._within_limits(news, may_wait=may_wait) if news else {}
+            shares = self._within_limits(news, waiting, may_wait) if news else {}
         return self._entries.ends(shares)
 
     def _within_limits(
-        self, news: Mapping[str, Unread[P]], *, may_wait: bool
+        self,
+        news: Mapping[str, Unread[P]],
+        waiting: Mapping[str, Waiting],
+        may_wait: bool,
     ) -> dict[str, Share[P]]:
         """Return what the limits admit; nothing while it waits for more rows."""
-        waiting = self._entries.backlog(news)
         ahead = self._entries.peek(news, self._observe)
         self._note_ages(ahead)
         lanes = {
             name: Backlog(
                 self._entries.topic_of(name),
-                waiting[name].entries,
+                count.entries,
                 tuple(entry.size for entry in ahead.get(name, ())),
             )
-            for name in news
+            for name, count in waiting.items()
         }
-        self.backlogs = {name: waiting[name].entries for name in news}
         if may_wait and self._is_too_little(lanes):
             return {}
+        lanes = {name: lanes[name] for name in news}
         shares = {}
         for name, count in self._admission.admit(lanes).items():
             if count:

@@ -36,7 +36,7 @@ from typing import Any, Generic, TypeVar
 
 from spark_topics.source.stream.batch_ends import BatchEnds
 from spark_topics.source.stream.checkpoint import OffsetT, batch_spans
-from spark_topics.source.stream.cluster import Cluster, PartitionStatus
+from spark_topics.source.stream.cluster import Cluster, PartitionStatus, Unread
 from spark_topics.source.stream.idle_rest import IdleRest
 from spark_topics.source.stream.position import P
 from spark_topics.source.stream.topic_set import TopicSet
@@ -136,13 +136,11 @@ class StreamPlanner(Generic[P, OffsetT, R]):
             self._cluster.recorded(start)
         begins = self._topics.begins(start)
         statuses = self._topics.visit(begins)
-        news = {
-            name: unread
-            for name, status in statuses.items()
-            if (unread := status.unread) is not None and not status.comes_later
-        }
         ends = self._ends.decide(
-            news, unlimited=unlimited, may_wait=not self._topics.is_fixed
+            _unread(statuses, comes_later=False),
+            _unread(statuses, comes_later=True),
+            unlimited=unlimited,
+            may_wait=not self._topics.is_fixed,
         )
         self._latest = {
             name: status.after if status.last is None else status.last
@@ -292,3 +290,14 @@ class StreamPlanner(Generic[P, OffsetT, R]):
     def stop(self) -> None:
         """Let go of the cluster."""
         self._cluster.close()
+
+
+def _unread(
+    statuses: Mapping[str, PartitionStatus[P]], *, comes_later: bool
+) -> dict[str, Unread[P]]:
+    """Return what there is to read, now or in a later micro-batch."""
+    return {
+        name: unread
+        for name, status in statuses.items()
+        if status.comes_later is comes_later and (unread := status.unread) is not None
+    }

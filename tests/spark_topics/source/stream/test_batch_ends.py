@@ -55,12 +55,13 @@ def unread(after: int, last: int) -> Unread[Offset]:
 def decide(
     ends: BatchEnds[Offset],
     news: Mapping[str, Unread[Offset]],
+    later: Mapping[str, Unread[Offset]] | None = None,
     *,
     unlimited: bool = False,
     may_wait: bool = True,
 ) -> dict[str, Offset]:
     """A decision."""
-    return ends.decide(news, unlimited=unlimited, may_wait=may_wait)
+    return ends.decide(news, later or {}, unlimited=unlimited, may_wait=may_wait)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,21 @@ def test_without_limits(limits: dict[str, Any], unlimited: bool) -> None:
     assert decide(ends, news, unlimited=unlimited) == {A: 8, B: 0}
     assert ends.backlogs == {}
     assert decide(ends, {}, unlimited=unlimited) == {}
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_rows": 4}])
+def test_what_comes_later_is_counted(limits: dict[str, int]) -> None:
+    """It has no end in this micro-batch, and nobody has looked how old it is."""
+    ends = BatchEnds(NumberCluster(), StreamLimits(**limits), age_interval_s=60)
+    later = {B: unread(2, 8)}
+    assert decide(ends, {A: unread(-1, 3)}, later) == {A: 3}
+    assert (ends.backlogs.get(A, 0), ends.backlogs[B]) == (0, 6)
+    assert ends.age_ms(B) is None
+    assert decide(ends, {}, later) == {}
+    assert ends.backlogs == {B: 6}
+    assert ends.age_ms(A) == 0
+    decide(ends, {})
+    assert ends.age_ms(B) == 0
 
 
 def test_limits_are_shared_out() -> None:
@@ -116,3 +132,7 @@ def test_a_minimum_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert decide(ends, few) == {A: 9}
     ends.batch_planned()
     assert decide(ends, few) == {}
+    # Rows that come later can come no sooner than those that would wait for them.
+    assert decide(ends, few, {B: unread(0, 0)}) == {}
+    assert decide(ends, few, {B: unread(0, 1)}) == {A: 9}
+    assert ends.backlogs == {A: 0, B: 1}
