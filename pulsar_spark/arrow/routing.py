@@ -9,7 +9,7 @@ the same place.
 from __future__ import annotations
 
 from binascii import a2b_base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -126,12 +126,13 @@ class Router:
 class SegmentRouter(Router):
     """Chooses the segment of each row of a scalable topic.
 
-    To the one whose id the row names; else to the one whose hashes have that of the
-    key; else round robin.
+    To the one whose id the row names, if this is active; else to the one whose hashes
+    have that of the key; else round robin.
 
     Args:
         topic: Full name, for errors.
         segments: Id, lowest and highest hash of each active segment.
+        sealed: Ids of others that rows may name: they were active as the write began.
         hash_shift: Of a key's hash, the number of bits below those 16 that choose the
             segment; None where that is not known.
         first: As for `Router`.
@@ -143,6 +144,7 @@ class SegmentRouter(Router):
         topic: str,
         segments: Sequence[tuple[int, int, int]],
         *,
+        sealed: Iterable[int] = (),
         hash_shift: int | None,
         first: int,
         run_length: int,
@@ -155,7 +157,9 @@ class SegmentRouter(Router):
             run_length=run_length,
         )
         self._topic = topic
-        self._ids = pa.array([number for number, _, _ in segments], pa.int32())
+        ids = [number for number, _, _ in segments]
+        self._ids = pa.array(ids, pa.int32())
+        self._known_ids = pa.array([*ids, *sealed], pa.int32())
         indexes = [-1] * _HASHES
         for index, (_, start, end) in enumerate(segments):
             indexes[start : end + 1] = [index] * (end + 1 - start)
@@ -169,7 +173,7 @@ class SegmentRouter(Router):
         """Return the index of the segment of each row, never NULL.
 
         Raises:
-            BadRowError: ``__partition`` is no active segment, or nobody knows where a
+            BadRowError: ``__partition`` is no such segment, or nobody knows where a
                 key belongs.
         """
         if rows.partitions is not None:
@@ -177,16 +181,15 @@ class SegmentRouter(Router):
         return super().route(rows, first_row)
 
     def _indexes(self, chosen: pa.Int32Array, first_row: int) -> pa.Int32Array:
-        indexes = pc.index_in(chosen, self._ids)
-        unknown = pc.and_(chosen.is_valid(), indexes.is_null())
-        if pc.any(unknown).as_py():
-            row = pc.index(unknown, True).as_py()
+        known = pc.or_(chosen.is_null(), pc.is_in(chosen, self._known_ids))
+        if not pc.all(known).as_py():
+            row = pc.index(known, False).as_py()
             raise BadRowError(
                 f"__partition is {chosen[row]}, which is no active segment of "
                 f"{self._topic} (row {first_row + row} of the task's rows for the "
                 "topic, from 0). Write NULL where it does not matter."
             )
-        return indexes
+        return pc.index_in(chosen, self._ids)
 
     def _of_hashes(self, hashes: pa.UInt32Array) -> pa.Int32Array:
         if self._shift is None or not self._is_whole:

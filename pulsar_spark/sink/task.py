@@ -187,6 +187,7 @@ class TaskWriter:
             for topic, names in targets.items()
             if not any(map(is_segment, names))
         }
+        self._began = {t: n for t, n in targets.items() if t not in self._known}
         self._pool = _new_pool(options)
         self._settings = _settings(options, task, transaction)
         self._producers = Producers(self._pool, self._settings)
@@ -480,6 +481,7 @@ class TaskWriter:
                 self._task,
                 self._schemas.chosen[topic],
                 lookup.layouts.get(topic.scalable_name),
+                self._began.get(topic, ()),
             )
 
     def _add_to_topic(
@@ -624,6 +626,7 @@ class _Topic:
         task: Task,
         schema: SchemaInfo | None,
         layout: Layout | None = None,
+        began: Iterable[str] = (),
     ) -> None:
         self.names = names
         self.schema = schema
@@ -633,6 +636,8 @@ class _Topic:
         self.rows = 0
         self._options = options
         self._first = task.number
+        # Ids of segments that rows may name: all that were active during the write.
+        self._ids = {TopicName.parse(name).partition_index or 0 for name in began}
         if layout is not None:
             self.follow(layout, {})
             return
@@ -654,6 +659,8 @@ class _Topic:
         """
         self.layout = layout
         self.names = [segment.name for segment in layout.active]
+        active = {segment.segment_id for segment in layout.active}
+        self._ids |= active
         self.targets = {
             index: targets[name]
             for index, name in enumerate(self.names)
@@ -662,6 +669,7 @@ class _Topic:
         self.router = SegmentRouter(
             layout.topic,
             [(s.segment_id, s.hash_start, s.hash_end) for s in layout.active],
+            sealed=self._ids - active,
             hash_shift=None if layout.key_rule is None else layout.key_rule.value,
             first=self._first,
             run_length=_run_length(self._options),

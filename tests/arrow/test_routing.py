@@ -285,6 +285,25 @@ class TestSegments:
         with pytest.raises(BadRowError, match=r"__partition is 4.*row 8 of"):
             self.router().route(rows_of(partitions=[3, 4]), 7)
 
+    def test_by_the_id_of_a_segment_that_was_sealed_meanwhile(self) -> None:
+        """Its rows go by their keys, to its children; those without one take turns."""
+        router = SegmentRouter(
+            "topic://a/b/c",
+            self.SEGMENTS,
+            sealed=[0, 2],
+            hash_shift=0,
+            first=0,
+            run_length=2,
+        )
+        keys = ["a", "b", "c", "d"]
+        by_key = router.route(rows_of(keys=keys), 0).to_pylist()
+        assert len(set(by_key)) == 2
+        named = rows_of(keys=keys, partitions=[2, 0, 5, None])
+        assert router.route(named, 0).to_pylist() == [*by_key[:2], 1, by_key[3]]
+        assert router.route(rows_of(partitions=[2, 2, 2]), 0).to_pylist() == [0, 0, 1]
+        with pytest.raises(BadRowError, match=r"__partition is 1.*row 8 of"):
+            router.route(rows_of(partitions=[2, 1]), 7)
+
     def test_keys_of_another_release(self) -> None:
         """Never a wrong segment in silence."""
         router = self.router(hash_shift=None)

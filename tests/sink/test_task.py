@@ -395,6 +395,49 @@ def test_a_segment_that_is_sealed_before_the_first_receipt(
     assert [value for _, value in members_of(stored.payload)] == [b"a", b"b", b"c"]
 
 
+@pytest.mark.usefixtures("settling")
+def test_rows_that_name_a_segment_which_is_split(scripted: ScriptedBroker) -> None:
+    """They go on to its children, those on their way and later ones, in a retry, too.
+
+    A segment that was sealed before the write began stays an error.
+    """
+    topic = TopicName.parse("topic://public/default/named")
+    segments = [topic.segment(0, 0xFFFF, number).full_name for number in (1, 2)]
+    scripted.scalable = {topic.full_name: topic.full_name}
+    scripted.server_version = "Pulsar Server5.0.1"
+    scripted.add_topic(segments[0])
+    sealed = seal(2, "TopicTerminatedError", after=3, stores=False)
+    scripted.always("SEND", sealed)
+    options = options_of(
+        scripted,
+        topic=topic.full_name,
+        deliveryGuarantee="at-least-once",
+        **{f"{P}batchingMaxMessages": "10"},
+    )
+    values = [b"%03d" % number for number in range(100)]
+    rows = pa.record_batch(
+        {
+            "value": values,
+            "__key": ["k"] * 100,
+            "__partition": pa.array([1] * 100, pa.int32()),
+        }
+    )
+    known = {topic: segments[:1]}
+    batches = [rows.slice(0, 50), rows.slice(50)]
+    assert TaskWriter(options, Task(0), known).write(batches).rows == 100
+    stored = [
+        value
+        for name in segments
+        for entry in scripted.topics[name]
+        for _, value in members_of(entry.payload)
+    ]
+    assert stored == values
+    assert scripted.topics[segments[1]]
+    assert TaskWriter(options, Task(0), known).write([rows]).rows == 100
+    with pytest.raises(BadRowError, match="__partition is 1, which is no active"):
+        TaskWriter(options, Task(0), {topic: segments[1:]}).write([rows])
+
+
 @pytest.mark.parametrize("version", ["Scripted 1.0", "Pulsar Server5.0.0-M1"])
 def test_entries_of_a_broker_that_knows_no_buckets(
     scripted: ScriptedBroker, version: str
