@@ -519,7 +519,7 @@ def _moved(
         began={**end.began, **present},
         kept=kept,
         # The query finds out anew whether the segment is read to its end.
-        drained=end.drained - present.keys(),
+        drained=end.drained - changed.keys(),
     )
 
 

@@ -168,6 +168,29 @@ def test_segments_that_were_read_to_their_end(
     assert changed["drained"] == [names[1]]
 
 
+def test_segments_that_return(
+    scripted: ScriptedBroker, tmp_path: Path, run: Run
+) -> None:
+    """One that is set is not drained where the options did not name it either."""
+    topic, keys = "topic://public/default/s", ("0000-7fff-0", "8000-ffff-1")
+    names = [f"segment://public/default/s/{key}" for key in keys]
+    for name in (*names, T):
+        scripted.add_topic(name, [single(b"row")] * 3)
+    there = {T: f"{LEDGER}:2"}
+    away = {topic: dict.fromkeys(keys, f"{LEDGER}:2")}
+    left = offset(there, kept=away, drained=names)
+    back = offset(there | away, drained=names)
+    folder = write_checkpoint(tmp_path / "c", {4: [left], 5: [back]}, 4)
+    wanted = json.dumps({topic: {keys[0]: "earliest"}})
+    command = ("checkpoint", folder, "-o", f"service.url={scripted.url}")
+    code, printed = run(*command, "--set-position", wanted, "--yes")
+    assert code == 0, printed
+    for number, place in ((4, "kept"), (5, "lastRead")):
+        changed = last_reads(folder, number)
+        assert changed[place][topic][keys[0]] == f"{LEDGER}:-1"
+        assert changed["drained"] == [names[1]]
+
+
 def test_where_one_is_planned(broker: ScriptedBroker, tmp_path: Path, run: Run) -> None:
     """It has no rows of what was set, and those of others as planned."""
     folder = planned(tmp_path)

@@ -128,7 +128,7 @@ class _PulsarPlanner(StreamPlanner[LastRead, StreamOffset[LastRead], ReadTask]):
         # Also a segment that the broker has deleted: after a restart nothing would tell
         # that the query had read all of it.
         drained = topics.segments.drained & last_read.keys()
-        return not drained <= start.drained
+        return drained != start.drained & last_read.keys()
 
     def fix_target(self) -> None:
         """Limit the stream to the rows stored now, see `StreamPlanner`."""
@@ -232,7 +232,7 @@ class PulsarCluster:
             still_where_it_began(start, {**last_read, **kept}, start_after),
             self._pin,
             kept,
-            drained=segments.drained & last_read.keys(),
+            drained=segments.drained & (last_read.keys() | kept.keys()),
         )
         return self._subscription.signed(end, start)
 
