@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from typing import TYPE_CHECKING
 
 from pulsar_spark.source.plan.ranges import report_loss
@@ -145,11 +145,19 @@ class Segments:
         seen_s = max((self._sealed_since[name] for name in names), default=0.0)
         time.sleep(max(0.0, seen_s + self._settling_s - time.monotonic()))
 
-    def waiting(self, read: Iterable[str]) -> set[str]:
-        """Return the segments that come only after others are drained.
+    def reopen(self, names: Iterable[str]) -> None:
+        """Forget that segments are drained: they have unread rows after all.
+
+        Such as those of a topic that was made anew.
+        """
+        self.drained -= frozenset(names)
+
+    def waiting(self, read: Iterable[str], done: Set[str] = frozenset()) -> set[str]:
+        """Return the segments that come only after others are read.
 
         Args:
             read: The names of all that the query reads now.
+            done: Those of them in which the stream has come to its end.
         """
         waiting: set[str] = set()
         if not self._in_order:
@@ -158,8 +166,8 @@ class Segments:
         for layout in self.layouts:
             for segment in layout.segments:  # parents come before their children
                 parents = {layout.names.get(number, "") for number in segment.parents}
-                undrained = (parents & names) - self.drained
-                if undrained or parents & waiting:
+                unread = (parents & names) - self.drained - done
+                if unread or parents & waiting:
                     waiting.add(segment.name)
         return waiting
 

@@ -139,6 +139,19 @@ class StreamEnds:
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
 
+    def is_at_end(self, name: str, after: LastRead, last: MessageId | None) -> bool:
+        """Return whether the stream has read a topic partition up to its end there.
+
+        Args:
+            name: Full name of a topic partition.
+            after: Up to where it was read.
+            last: The last message to read, see `cut`.
+        """
+        end = self._end(name)
+        if end is None or not (last is None or after.has_read(last)):
+            return False
+        return after.position >= end.position
+
     def within(self, name: str, end: LastRead) -> LastRead:
         """Return the end of a micro-batch that goes no further than the stream.
 

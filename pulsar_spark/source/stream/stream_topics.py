@@ -182,8 +182,19 @@ class StreamTopics:
         is_exact = not self._options.read_compacted
         if is_exact and (resumed := self._losses.resume(begins, present, self._ends)):
             afters = {**begins, **resumed}
-        lasts = self.stream_ends.cut(self._lasts(present, afters), afters)
-        later = self.segments.waiting(present.keys() | over)
+        stored = self._lasts(present, afters)
+        self.segments.reopen(
+            name
+            for name in self.segments.drained & stored.keys()
+            if (last := stored[name]) is not None and not afters[name].has_read(last)
+        )
+        lasts = self.stream_ends.cut(stored, afters)
+        done = {
+            name
+            for name, last in lasts.items()
+            if self.stream_ends.is_at_end(name, afters[name], last)
+        }
+        later = self.segments.waiting(present.keys() | over, done)
         statuses = {
             name: PartitionStatus(
                 afters[name],
@@ -195,7 +206,9 @@ class StreamTopics:
             for name in (*present, *over)
         }
         if is_exact:
-            seen = {name: statuses[name] for name in present} if over else statuses
+            # What follows the end of the stream is nothing that the query waits for.
+            left_out = over | done
+            seen = {n: s for n, s in statuses.items() if n not in left_out}
             self.held_rows.look(seen, self._subscription.consumers.waiting)
         gone = [name for name in cursors if name not in statuses]
         return {**statuses, **dict.fromkeys(gone)}

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import PulsarSparkError
@@ -30,6 +32,9 @@ from tests.support.scripted_broker import (
     single,
     usual,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 TOPIC = "topic://t/ns/x"
 LEGACY = "persistent://t/ns/x-partition-0"
@@ -133,6 +138,25 @@ def test_children_wait(drained: tuple[int, ...], waiting: set[int]) -> None:
     assert segments.waiting(read(*ALL)) == {name(number) for number in waiting}
 
 
+def test_the_end_of_the_stream_releases_children() -> None:
+    """Of a parent that it ends in; what was made of several waits for all of them."""
+    segments = known(*lineage())
+    segments.drained = frozenset({name(0)})
+    assert segments.waiting(ALL, {name(1)}) == {name(3)}
+    assert segments.waiting(ALL, {name(1), name(2)}) == set()
+    assert segments.drained == {name(0)}
+
+
+def test_what_is_drained_may_have_rows_again() -> None:
+    """Then its children wait, it is no longer over, and ends once more."""
+    segments = known(segment(0, sealed=True), segment(1, 0))
+    segments.drained = frozenset({name(0), "segment://t/ns/x/0000-ffff-9"})
+    segments.reopen([name(0)])
+    assert segments.waiting([name(0), name(1)]) == {name(1)}
+    assert segments.ending([name(0), name(1)]) == [name(0)]
+    assert not segments.may_be_gone(name(0))
+
+
 def test_nothing_waits_where_no_order_is_asked_for() -> None:
     """All segments are read at once."""
     assert known(*lineage(), in_order=False).waiting(read(*ALL)) == set()
@@ -225,6 +249,8 @@ def test_each_plan_goes_on(data: st.DataObject) -> None:
 
 
 SCALABLE = "topic://public/default/t"
+OTHER = "persistent://public/default/other"  # which stays empty
+BOTH = f"{SCALABLE},{OTHER}"
 HASHES = tuple(range(0, 0x10000, 0x2000))
 
 steps = st.one_of(
@@ -240,7 +266,7 @@ steps = st.one_of(
         st.sampled_from([refuse("ServiceNotReady"), cut]),
     ),
     st.tuples(st.just("restart"), st.sampled_from(["", "1", "3"]), st.booleans()),
-    st.sampled_from([("unload",), ("cut",), ("available now",)]),
+    st.sampled_from([("unload",), ("cut",), ("available now",), ("switch",)]),
 )
 
 
@@ -264,11 +290,15 @@ class Model:
     def __init__(self, broker: ScriptedBroker, options: dict[str, str]) -> None:
         self.broker = broker
         self.query = Query(broker, startingOffsets="earliest", **options)
-        self.query.options["topic"] = SCALABLE
+        del self.query.options["topic"]
+        self.query.options["topics"] = BOTH
         self.query.limits["patience"] = replace(USUAL, settling_s=SETTLING_S)
         self.published: dict[int, list[Row]] = {key: [] for key in HASHES}
         self.in_order: list[bool] = []  # of the micro-batches so far
         self.is_watched = False  # since the last micro-batch
+        self.old: set[Row] = set()  # rows of a topic that was made anew
+        self.fails = options.get("failOnDataLoss", "true")
+        broker.add_topic(OTHER)
         broker.scalable = {SCALABLE: SCALABLE}
         broker.segments = []
         self.add(0, 0xFFFF)
@@ -338,7 +368,7 @@ class Model:
         Only a query that looks before it ends can tell such a segment from a loss,
         unless its checkpoint has the end.
         """
-        drained = self.query.begin().drained if self.query.rows else frozenset()
+        drained = self.drained
         done = [
             one
             for one in self.broker.segments
@@ -355,6 +385,37 @@ class Model:
             if self.name(gone) not in drained:
                 self.trigger("")
 
+    @property
+    def drained(self) -> set[str]:
+        """Segments that the checkpoint has had as read to their end."""
+        ends = self.query.log[: len(self.query.rows)]
+        return {name for end in ends for name in end.get("drained", ())}
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the options do not name the topic."""
+        return self.query.options["topics"] == OTHER
+
+    def switch(self) -> None:
+        """The options name the topic no longer, or again."""
+        self.is_watched = False
+        self.query.kill()
+        if self.is_away:
+            self.query.options |= {"topics": BOTH, "failOnDataLoss": self.fails}
+        else:
+            self.query.options |= {"topics": OTHER, "failOnDataLoss": "false"}
+
+    def make_anew(self) -> None:
+        """The topic is deleted, and made again; ids begin with 0."""
+        for one in self.broker.segments:
+            self.broker.delete_topic(self.name(one))
+        self.broker.segments = []
+        self.broker.terminated.clear()
+        self.broker.hidden.clear()
+        self.old |= {row for rows in self.published.values() for row in rows}
+        self.published = {key: [] for key in HASHES}
+        self.add(0, 0xFFFF)
+
     def is_done(self, one: pb.ScalableTopicSegment) -> bool:
         """Whether all of a segment is acknowledged."""
         places = self.broker.positions(self.name(one))
@@ -369,7 +430,7 @@ class Model:
         """The query runs a micro-batch, or a part of it."""
         before = len(self.query.log)
         self.query.trigger(crash)
-        self.is_watched = not crash
+        self.is_watched = not crash and not self.is_away
         in_order = self.query.options.get("orderByKey") != "false"
         self.in_order += [in_order] * (len(self.query.log) - before)
 
@@ -417,16 +478,27 @@ class Model:
     def finish(self) -> None:
         """All was read once; rows of a key in order, where that was asked for."""
         self.broker.hidden.clear()
+        if self.is_away:
+            self.switch()
         self.drain()
+        self.check(self.published.values())
+
+    def check(self, published: Iterable[list[Row]]) -> None:
+        """Rows were read once, and in order where that was asked for.
+
+        Args:
+            published: The rows of each key that were to be read.
+        """
+        published = list(published)
         batches: dict[Row, list[int]] = {}
         for batch_id, rows in enumerate(self.query.rows):
             for row in rows:
                 batches.setdefault(row, []).append(batch_id)
-        wanted = [row for rows in self.published.values() for row in rows]
-        assert sorted(batches) == sorted(wanted)
+        wanted = [row for rows in published for row in rows]
+        assert sorted(batches.keys() - self.old) == sorted(wanted)
         assert all(len(numbers) == 1 for numbers in batches.values())
         always = all(self.in_order)
-        for rows in self.published.values():
+        for rows in published:
             for (before,), (after,), first, second in zip(
                 map(batches.get, rows),
                 map(batches.get, rows[1:]),
@@ -465,6 +537,20 @@ def test_it_is_not_known_what_is_drained(scripted: ScriptedBroker) -> None:
     model.query.kill()
 
 
+@contextlib.contextmanager
+def modelled(options: dict[str, str]) -> Iterator[Model]:
+    """A model, until the test ends."""
+    with (
+        ScriptedBroker() as broker,
+        mock.patch.object(module, "time", Settling(broker)),
+    ):
+        model = Model(broker, options)
+        try:
+            yield model
+        finally:
+            model.query.kill()
+
+
 @settings(
     max_examples=100,
     deadline=None,
@@ -488,14 +574,77 @@ def test_every_row_once_and_in_order(
 
     The broker says at first that a sealed segment ends before its last entries.
     """
-    with (
-        ScriptedBroker() as broker,
-        mock.patch.object(module, "time", Settling(broker)),
-    ):
-        model = Model(broker, options)
-        try:
-            for step in script:
-                model.step(*step)
-            model.finish()
-        finally:
-            model.query.kill()
+    with modelled(options) as model:
+        for step in script:
+            model.step(*step)
+        model.finish()
+
+
+def test_a_topic_that_is_made_anew(short_waits: None) -> None:
+    """Children wait for a segment that has the name of one that was drained."""
+    with modelled({"failOnDataLoss": "false"}) as model:
+        for again in (False, True):
+            if again:
+                model.make_anew()
+            model.publish([0])
+            model.split(0, 0)
+            model.publish([0])
+            model.drain()
+            assert model.query.begin().drained == {model.name(model.broker.segments[0])}
+        model.finish()
+
+
+def test_a_topic_that_returns(short_waits: None) -> None:
+    """What was read to its end, and is deleted since, is no loss."""
+    with modelled({}) as model:
+        model.publish([0, 0xE000])
+        model.split(0, 0)
+        model.publish([0, 0xE000])
+        model.drain()
+        assert model.drained == {model.name(model.broker.segments[0])}
+        model.switch()
+        model.drain()
+        assert len(model.query.begin().kept) == 3
+        model.delete(0)
+        model.publish([0, 0xE000])
+        model.finish()
+        assert len(model.query.begin().last_read) == 3  # with the other topic's
+        assert model.query.begin().drained == frozenset()
+
+
+divisions = st.one_of(
+    st.tuples(st.just("publish"), st.lists(st.sampled_from(HASHES), min_size=1)),
+    st.tuples(st.just("split"), st.integers(0, 7), st.integers(0, 2)),
+    st.tuples(st.just("merge"), st.integers(0, 7), st.integers(0, 2)),
+)
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data(), limit=st.sampled_from(["", "1", "3"]))
+def test_every_row_up_to_the_ends(
+    short_waits: None, data: st.DataObject, limit: str
+) -> None:
+    """Wherever the stream ends in each segment: sealed ones have more rows, or none."""
+    with modelled({"maxRowsPerTrigger": limit} if limit else {}) as model:
+        for step in data.draw(st.lists(divisions, min_size=2, max_size=15)):
+            model.step(*step)
+        last: dict[str, str] = {}
+        wanted: set[Row] = set()
+        for one in model.broker.segments:
+            name = model.name(one)
+            places = model.broker.positions(name)
+            count = data.draw(st.integers(0, len(places)))
+            wanted |= {(name, *place, 0) for place in places[:count]}
+            if count:
+                last[name] = "{}:{}".format(*places[count - 1])
+        assume(last)
+        model.query.options["endingOffsets"] = json.dumps({**last, "*": "earliest"})
+        model.drain()
+        model.check(
+            [row for row in rows if row in wanted] for rows in model.published.values()
+        )

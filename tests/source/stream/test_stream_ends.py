@@ -17,6 +17,7 @@ from pulsar_spark.message_id import (
     EARLIEST,
     MessageId,
     TopicPositions,
+    TxnId,
     encode_message_id,
 )
 from pulsar_spark.options import parse_read_options
@@ -332,6 +333,47 @@ def test_it_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     for second, told in ((LastRead(7, 3), 0), (LastRead(7, 4), 1), (LastRead(7, 4), 1)):
         stream_ends.cut(lasts, {PARTS[0]: LastRead(7, 3), PARTS[1]: second})
         assert len(caplog.messages) == told
+
+
+@pytest.mark.parametrize(
+    ("end", "read", "last", "is_at_end"),
+    [
+        ("7:3", "7:3", "7:9", True),
+        ("7:3", "7:3:4", "7:3:4", True),  # the last message of that entry
+        ("7:3", "7:3:1", "7:3:4", False),
+        ("7:3:1", "7:3:1", "7:9", True),
+        ("7:3", "7:2", "7:2", False),  # the rest is held back
+        ("7:3", "8:0", None, True),
+        ("latest", "7:9", "7:9", False),
+    ],
+)
+def test_where_it_is_at_its_end(
+    end: str, read: str, last: str | None, is_at_end: bool
+) -> None:
+    """Nothing up to there is left to read, whatever is stored behind it."""
+    stream_ends = ends(endingOffsets=f'{{"{PARTS[0]}": "{end}"}}')
+    after = LastRead.parse(read)
+    stored_last = None if last is None else LastRead.parse(last).message_id
+    cut_at = stream_ends.cut({PARTS[0]: stored_last}, {PARTS[0]: after})[PARTS[0]]
+    assert stream_ends.is_at_end(PARTS[0], after, cut_at) == is_at_end
+
+
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize(("end", "is_told"), [(4, False), (5, True)])
+def test_a_transaction_behind_the_end(
+    two: ScriptedBroker,
+    queries: Any,
+    caplog: pytest.LogCaptureFixture,
+    end: int,
+    is_told: bool,
+) -> None:
+    """It holds back nothing that the stream would read."""
+    two.transactions[TxnId(0, 9)] = [P0]
+    two.append(P0, single(b"a", txnid_most_bits=0, txnid_least_bits=9))
+    query = queries(endingOffsets=json.dumps({P0: f"{LEDGER}:{end}"}))
+    query.planner.fix_target()
+    query.drain()
+    assert any("holds back" in text for text in caplog.messages) == is_told
 
 
 NUMBER = st.integers(0, 3)
