@@ -197,9 +197,11 @@ def test_a_broker_that_was_slow(
 
     scripted.always("FLOW", late(again))
     scripted.script("SUBSCRIBE", *[usual] * subscribes, then_delivers)
-    positions = PositionLookup(pool).from_message_ids({SEGMENT: EARLIEST})
+    try:
+        positions = PositionLookup(pool).from_message_ids({SEGMENT: EARLIEST})
+    finally:
+        again.set()
     assert positions[SEGMENT].last == place(3)
-    again.set()
 
 
 @pytest.mark.parametrize("read_compacted", [False, True])

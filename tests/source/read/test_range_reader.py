@@ -127,14 +127,17 @@ def test_a_segment_that_stands_still(scripted: ScriptedBroker, why: str) -> None
         delivers.set()
         broker.start_thread(broker._deliver_all)
 
-    scripted.script("SUBSCRIBE", *[usual] * 60, delivers_again)
+    scripted.script("SUBSCRIBE", *[usual] * 300, delivers_again)
     waits = replace(USUAL, silence_s=0.01, delivery_s=0.02, hidden_s=0.02)
     options = client_options(scripted.address, patience=waits)
     with closing(ConnectionPool(options)) as pool:
         settings = range_settings(reader_settings())
         range_ = TopicRange(segment, place(1), place(5))
-        assert numbers(RangeReader(pool, range_, settings)) == [1, 2, 3, 4, 5]
-    delivers.set()
+        try:
+            found = numbers(RangeReader(pool, range_, settings))
+        finally:
+            delivers.set()
+    assert found == [1, 2, 3, 4, 5]
 
 
 class TestHiddenEntries:
