@@ -11,7 +11,7 @@ readers have, a moment before they move that end. So readers are asked::
 
 Most often 7:90 is delivered, and that is all. Behind an open transaction nothing comes,
 and of aborted ones at the end of a segment nothing either. Nor does a slow broker
-deliver any, so an entry is read along that readers have had, 7:2: silence tells of an
+deliver any, so an entry is read along that readers have had, 7:2: silence marks an
 end only where that one comes.
 
 When a layout says that a segment is sealed, 5.0.0-M1 may still be taking note of the

@@ -33,7 +33,7 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
 def use(spark: SparkSession) -> SparkSession:
     """Make ``format("pulsar")`` and ``format("pulsar-py")`` known to a session.
 
-    Spark finds the formats by itself where the Python that it starts has this package.
+    Spark finds the formats where the Python that it starts has this package.
     In a notebook that is often another one. A registered format runs in the Python of
     functions of users, which ``PYSPARK_PYTHON`` names. Where that was not set, and
     Spark runs on this machine alone, that is the Python of this program.

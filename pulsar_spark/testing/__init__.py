@@ -10,7 +10,7 @@
         ...
 
 The fixture ``pulsar_broker`` of pytest is in ``pytest_pulsar_spark.py``, which pytest
-loads by itself.
+loads as a plug-in.
 """
 
 from pulsar_spark.testing.admin import Admin, AdminError

@@ -172,7 +172,7 @@ class Admin:
         self._call("POST", f"namespaces/{namespace}/{policy}", value)
 
     def topics(self, namespace: str, *, system: bool = False) -> list[str]:
-        """Return the persistent topics of a namespace, each partition by itself.
+        """Return the persistent topics of a namespace, partitions as topics.
 
         Args:
             namespace: ``tenant/namespace``.

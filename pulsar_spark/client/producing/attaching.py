@@ -120,7 +120,7 @@ class Attacher:
     ) -> dict[str, pb.CommandProducerSuccess | None | PulsarSparkError]:
         """Send PRODUCER for each; return PRODUCER_SUCCESS or an error, by topic.
 
-        None stands for a segment that is sealed by now: its producer has ended.
+        None is for a segment that is sealed by now: its producer has ended.
         Producers that a broker lets wait for their turn wait for a while. ``retry``
         starts over after that, so that they, and those whose connection breaks
         in the meantime, can queue up again.

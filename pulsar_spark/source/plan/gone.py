@@ -3,7 +3,7 @@
 
 A program writes down where to go on, and up to where. It comes back when a sealed
 segment of its scalable topic, or a topic of its pattern, has been deleted. Whether rows
-are lost depends on where the program stands there::
+are lost depends on the two places::
 
     start       end
     latest      any      it has read all there was: nothing is lost

@@ -148,7 +148,7 @@ class Segments:
     def reopen(self, names: Iterable[str]) -> None:
         """Forget that segments are drained: they have unread rows after all.
 
-        Such as those of a topic that was made anew.
+        Such as those of a topic that was deleted and made again.
         """
         self.drained -= frozenset(names)
 
