@@ -75,6 +75,16 @@ def test_what_cannot_be_a_message(columns: dict[str, list[Any]], problem: str):
         list(rows_of(pa.record_batch(batch), OPTIONS, 300))
 
 
+def test_a_key_that_is_part_of_the_message():
+    """Its text stays text there."""
+    row = {"__topic": "a", "__msgType": "A", "__msgTime": "202601010101"}
+    for name, text in row.items():
+        options = WriteOptions(ClientOptions(), partition_key=name)
+        (found,) = rows(options, value=[b"x"], **{n: [t] for n, t in row.items()})
+        assert (found.topic, found.msg_type, found.msg_time) == tuple(row.values())
+        assert found.key == key_hash(text)
+
+
 @pytest.mark.parametrize("name", ["__msgType", "__msgTime", "__topic", "__attributes"])
 def test_text_that_is_not_utf8(name: str):
     """As a value or a key it is bytes; the error names the row and the column."""

@@ -54,19 +54,18 @@ def rows_of(
     names = set(batch.schema.names)
     count = batch.num_rows
 
-    def column(name: str | None) -> list[Any]:
+    def column(name: str | None, *, is_bytes: bool = False) -> list[Any]:
         if name is None or name not in names:
             return [None] * count
-        # Text that is not UTF-8 may be a value, and may choose a partition.
-        is_bytes = name in (columns.VALUE, options.partition_key)
         return _values(batch, name, first, is_bytes=is_bytes)
 
-    keys = column(options.partition_key)
+    # Text that is not UTF-8 may be a value, and may choose a partition.
+    keys = column(options.partition_key, is_bytes=True)
     fixed = options.topic[0] if options.topic else None
     topics = [fixed] * count if fixed else column(columns.TOPIC)
     rows = zip(
         topics,
-        column(columns.VALUE),
+        column(columns.VALUE, is_bytes=True),
         column(columns.MSG_TYPE),
         column(columns.MSG_TIME),
         column(columns.ATTRIBUTES),
