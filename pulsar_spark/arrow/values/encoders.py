@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -147,9 +147,7 @@ def new_schema(columns: pa.Schema, wanted: str, encoding: str) -> SchemaInfo | N
 def _check_no_kafka(columns: pa.Schema) -> None:
     """Refuse rows for Kafka's sink, from which a record would be made in silence."""
     types = {field.name.casefold(): field.type for field in columns}
-    if VALUE not in types or len(columns) == 1 or not set(types) <= set(OF_KAFKA):
-        return
-    if is_text(types[VALUE]) or is_bytes(types[VALUE]):
+    if _has_bytes(types) and len(columns) > 1 and set(types) <= set(OF_KAFKA):
         raise InvalidSchemaError(
             "their columns are those of Spark's Kafka source, and would be fields of a"
             f" record. Rename {renamed_from_kafka(columns.names)}; for a record"
@@ -158,13 +156,23 @@ def _check_no_kafka(columns: pa.Schema) -> None:
 
 
 def _check_underscores(columns: pa.Schema) -> None:
-    """Refuse a column that is meant as one of ours: it would be a field for good."""
+    """Refuse a column that is meant as one of ours: it would be a field for good.
+
+    Only next to bytes or text as `value`: other rows are records, of any names.
+    """
+    if not _has_bytes({field.name: field.type for field in columns}):
+        return
     for name in columns.names:
         if meant := almost(name):
             raise InvalidSchemaError(
                 f"`{name}` is spelt `{meant}`; for a record with a field `{name}` set"
                 " schemaType=avro"
             )
+
+
+def _has_bytes(types: Mapping[str, pa.DataType]) -> bool:
+    """Return whether there is a column `value` of bytes or text."""
+    return VALUE in types and (is_text(types[VALUE]) or is_bytes(types[VALUE]))
 
 
 def extended_schema(

@@ -390,6 +390,9 @@ def test_an_underscore_too_few(name: str, meant: str):
     with pytest.raises(InvalidSchemaError, match=f"`{name}` is spelt `{meant}`"):
         chosen(("value", TEXT), (name, TEXT))
     assert chosen(("value", TEXT), (name, TEXT), wanted="avro")
+    record = chosen(("value", pa.float64()), (name, TEXT))
+    assert record is not None
+    assert record.type == SchemaType.AVRO
 
 
 @pytest.mark.parametrize(
