@@ -430,9 +430,12 @@ _FIX = "Fix the options named above."
 def _options(given: Mapping[str, str]) -> Step:
     """Judge the options as each kind of read or write for which they may be meant."""
     uses: dict[tuple[str, ...], list[str]] = {}
-    for use, problems in problems_by_use(given).items():
-        uses.setdefault(problems, []).append(use)
-    is_fine = uses.pop((), None) is not None
+    is_fine = True
+    for group in problems_by_use(given):
+        is_fine = is_fine and () in group.values()
+        for use, problems in group.items():
+            uses.setdefault(problems, []).append(use)
+    fine = uses.pop((), [])
     texts: Iterable[str] = [
         f"As {' or '.join(kinds)}: {' '.join(problems)}"
         for problems, kinds in uses.items()
@@ -441,7 +444,7 @@ def _options(given: Mapping[str, str]) -> Step:
         return Step("options", OK, f"{len(given)} given")
     if is_fine:
         return Step("options", WARNING, " ".join(texts))
-    if len(uses) == 1:
+    if len(uses) == 1 and not fine:
         (texts,) = uses
     return Step("options", BAD, " ".join(texts), _FIX)
 

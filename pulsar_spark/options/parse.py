@@ -89,33 +89,38 @@ _USES = {
 }
 
 
-def problems_by_use(options: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def problems_by_use(
+    options: Mapping[str, str],
+) -> list[dict[str, tuple[str, ...]]]:
     """Return the problems of a job's options as each kind of read or write.
 
     Kinds for which an option has no meaning are left out. Where options of reading and
-    of writing come together, all kinds are there, and each judges its own options. A
-    topic that is not named is no problem.
+    of writing come together, the job is a copy: all kinds are there, and each judges
+    its own options. A topic that is not named is no problem.
 
     Args:
         options: Options of a write, of a read, or of both, keys in any case.
+
+    Returns:
+        By kind, in groups: the job is one kind of each group.
     """
     specs = {name: spec for name in options if (spec := _KNOWN.get(name))}
     scopes = [spec.scope for spec in specs.values() if spec.available]
     fit = [use for use in _USES if all(use in scope for scope in scopes)]
-    found = {}
-    for use in fit or _USES:
+    writes = [use for use in _USES if use in Scope.WRITE]
+    groups = [fit] if fit else [[use for use in _USES if use not in writes], writes]
+
+    def problems(use: Scope) -> tuple[str, ...]:
+        ours = dict(options)
         if use in Scope.WRITE:
-            ours = {
-                name: text
-                for name, text in options.items()
-                if not (name in specs and specs[name].in_writes)
-            }
+            for name in specs:
+                if specs[name].in_writes:
+                    del ours[name]
         elif {spec.name for spec in specs.values()}.isdisjoint(WAYS_TO_NAME_TOPICS):
-            ours = {**options, "topic": "any"}
-        else:
-            ours = dict(options)
-        found[_USES[use]] = _problems(ours, use)
-    return found
+            ours["topic"] = "any"
+        return _problems(ours, use)
+
+    return [{_USES[use]: problems(use) for use in group} for group in groups]
 
 
 def _problems(options: Mapping[str, str], use: Scope) -> tuple[str, ...]:

@@ -153,8 +153,13 @@ def test_options_that_cannot_be(run: Run) -> None:
         ),
         (
             "deliveryGuarantee=idempotent startingOffsets=subscription",
-            WARNING,
+            BAD,
             "As a stream that reads: startingOffsets=subscription needs",
+        ),
+        (
+            "startingOffsets=earliest startingTime=1 deliveryGuarantee=idempotent",
+            BAD,
+            "As a batch read or a stream that reads: startingOffsets and startingTime",
         ),
         (
             "deliveryGuarantee=idempotent pulsar.producer.chunkingEnabled=true",
