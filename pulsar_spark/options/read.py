@@ -605,7 +605,7 @@ def _check_topics(given: Given, read: ReadOptions) -> None:
         given.problems.append(
             f"{' and '.join(ways)} cannot be used together: choose one."
         )
-    elif read.topics or read.topics_pattern:
+    elif ways == [TOPIC.name] and read.topics:
         topic = names.topic_in_path(given.path)
         if topic is not None and topic not in read.topics:
             given.problems.append(

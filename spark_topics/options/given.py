@@ -78,16 +78,14 @@ class KnownOptions:
         Options of another use count less, for a set of options may serve several.
         """
         scores = (
-            (
-                _similarity(key, name) + (_OF_THIS_USE if spec.scope & use else 0),
-                spec.name,
-            )
+            (score + (_OF_THIS_USE if spec.scope & use else 0), spec.name)
             for spec in self._specs
             if spec.available
             for name in (spec.name, *spec.aliases)
+            if (score := _similarity(key, name)) >= _NEAR
         )
-        score, best = max(scores, default=(0, ""))
-        return f" Did you mean {best}?" if score >= _NEAR else ""
+        _, best = max(scores, default=(0, ""))
+        return f" Did you mean {best}?" if best else ""
 
 
 def _shown(key: str) -> str:

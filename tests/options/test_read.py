@@ -350,6 +350,8 @@ def test_load_with_a_path_points_to_topic(caplog: pytest.LogCaptureFixture) -> N
         "load('another') names another topic than the options do: topics are no paths,"
         " leave it out."
     )
+    several = {"service.url": "pulsar://h", "topics": "t,u"}
+    assert parse_read_options({**several, "path": "t,u"}).topics
     assert read(path="persistent://public/default/t") == read()
     assert read(path="file:/warehouse/t") == read()
     assert "no effect on this read, and are ignored: path" in caplog.text
