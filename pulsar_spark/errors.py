@@ -412,8 +412,8 @@ class CommitInDoubtError(PulsarSparkError):
     Or those of a micro-batch that goes to scalable topics of Pulsar 5.
 
     Cure: Look at the rows in the topic before repeating the write; the message names
-    the tasks. A stream goes on with another `idempotenceId` or `commitTopic`, and
-    writes that micro-batch again.
+    the tasks. A stream goes on with another `idempotenceId`, or exactly once another
+    `commitTopic`, and writes that micro-batch again.
 
     Attributes:
         visible: Input partitions whose rows are visible.

@@ -53,9 +53,9 @@ def add(commands: Any) -> None:
         " keeps readers of its topics\nfrom what comes after it, until it is ended or"
         " transactionTimeoutMs is over; a\nrestart of its stream ends it at once.\n\n"
         "Of a topic that is no such log, transactions are listed by the admin REST, as"
-        " no\ncommand of the binary protocol does.\n\n--abort never touches those that"
-        " a log has decided to commit: a restart of the\nstream does that. Of a topic"
-        " it ends these, too: add --older-than there.",
+        " no\ncommand of the binary protocol does.\n\nWith a log, --abort spares those"
+        " that are to be committed: a restart of\nthe stream does that. With a topic it"
+        " cannot tell them apart, and ends them as\nwell: add --older-than there.",
         epilog="examples:\n  pulsar-spark transactions --idempotence-id orders -o"
         " service.url=pulsar://localhost:6650\n  pulsar-spark transactions"
         " public/default/orders -o service.url=pulsar://localhost:6650 \\\n     "

@@ -53,8 +53,9 @@ _OTHER_QUERY = (
 
 #: What to do where old partitions have rows of a micro-batch, or cannot be read.
 _WITHOUT_LOOK = (
-    "`deliveryGuarantee=exactly-once` does not look at the partitions from before the "
-    "migration: all rows are written then, also those that are there."
+    "`deliveryGuarantee=exactly-once` (in a batch write without `idempotenceId`) does "
+    "not look at the partitions from before the migration: all rows are written then, "
+    "also those that are there."
 )
 
 
