@@ -24,6 +24,7 @@ from spark_topics.source.stream.checkpoint import (
     OffsetForm,
     Span,
     StreamOffset,
+    read_positions,
 )
 from spark_topics.source.stream.cluster import (
     NextEntry,
@@ -67,23 +68,30 @@ class TopicOffset(StreamOffset[Offset]):
     Attributes:
         created: What tells a topic from one of the same name before, by the name of
             the topic; without those of which it is not known.
+        ended: The last offsets of partitions that take no more messages. The server
+            drops such a partition when retention has emptied it: then this tells
+            whether all of it was read.
     """
 
     form = OffsetForm(SYSTEM, SLASHED, _parse)
 
     created: Mapping[str, str] = field(default_factory=dict)
+    ended: Mapping[str, Offset] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset in the form that Spark stores."""
         tree = super().to_json()
         if self.created:
             tree["created"] = dict(sorted(self.created.items()))
+        if self.ended:
+            tree["ended"] = self._tree(self.ended)
         return tree
 
     @classmethod
     def fields_of(cls, tree: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an offset in JSON."""
         fields, created = super().fields_of(tree), tree.get("created", {})
+        fields["ended"] = read_positions(tree.get("ended", {}), SLASHED.flatten, _parse)
         for positions in fields.values():
             for name in positions:
                 if PARTITION.fullmatch(SLASHED.split(name)[1] or "") is None:
@@ -134,12 +142,13 @@ class TopicCluster:
         self._channel = channel
         self._options = options
         self._topic = options.within_database(options.topic)
-        self._recorded: Mapping[str, Offset] = {}  # what Spark has committed
+        self._recorded: Mapping[str, Offset] = {}  # what Spark has written down
         self._bytes_per_message: dict[str, float] = {}
         self._committed: dict[str, int] = {}
         self._read_of = ""  # the topic that the offset is of that was handed in last
         self._described: TopicInfo | None = None
-        self._ended: dict[int, int] = {}  # ends of partitions that take no more
+        # Last offsets of partitions that take no more messages.
+        self._ended: dict[str, Offset] = {}
         self._is_of_another = False
 
     # -- Offsets
@@ -156,6 +165,7 @@ class TopicCluster:
         """
         offset = self._respelled(TopicOffset.from_json(tree))
         self._read_of = offset.created.get(self._topic, "")
+        self._ended |= offset.ended
         return offset
 
     def _respelled(self, offset: TopicOffset) -> TopicOffset:
@@ -178,6 +188,7 @@ class TopicCluster:
             last_read=renamed(offset.last_read),
             start_after=renamed(offset.start_after),
             kept=renamed(offset.kept),
+            ended=renamed(offset.ended),
             created={
                 self._options.within_database(topic): created
                 for topic, created in offset.created.items()
@@ -197,7 +208,14 @@ class TopicCluster:
             created[self._topic] = self._described.created
         if start is None:
             self._read_of = created.get(self._topic, "")
-        return TopicOffset(last_read, start_after, kept=kept, created=created)
+        ended = {
+            name: last
+            for name, last in self._ended.items()
+            if name in last_read or name in kept
+        }
+        return TopicOffset(
+            last_read, start_after, kept=kept, created=created, ended=ended
+        )
 
     def recorded(self, offset: TopicOffset) -> bool:
         """Remember what may be committed for the consumer; nothing else is kept."""
@@ -230,15 +248,18 @@ class TopicCluster:
         return name
 
     def edges(self, names: Sequence[str]) -> dict[str, PartitionStatus[Offset]]:
-        """Return the first and last offsets; deleted partitions are left out."""
+        """Return the first and last offsets; deleted partitions are left out.
+
+        A child of a split or merge begins with its first message: where retention has
+        taken that, a visit reports the loss.
+        """
         topic = self._describe()
         statuses = {}
         for name in names:
             info = topic.partitions.get(_number(name))
             if info is not None:
-                statuses[name] = PartitionStatus(
-                    Offset(info.start - 1), Offset(info.end - 1)
-                )
+                after = self.earliest if info.parents else Offset(info.start - 1)
+                statuses[name] = PartitionStatus(after, Offset(info.end - 1))
         return statuses
 
     @contextmanager
@@ -353,14 +374,12 @@ class TopicCluster:
         }
         if self._described is None:
             self._require_consumer(topic)
-        elif topic.is_another(self._described.created):
-            self._ended.clear()
         self._described = topic
-        self._ended |= {
-            number: info.end
-            for number, info in topic.partitions.items()
-            if not info.is_active
-        }
+        for number, info in topic.partitions.items():
+            if info.is_active:
+                self._ended.pop(self._name(number), None)
+            else:
+                self._ended[self._name(number)] = Offset(info.end - 1)
         return topic
 
     def _require_consumer(self, topic: TopicInfo) -> None:
@@ -423,26 +442,16 @@ class TopicCluster:
             if name in offsets
             else None
             for name in begins
-            if name in offsets or not self._is_over(name, begins, topic)
+            if name in offsets or not self._is_over(name, begins[name])
         }
 
-    def _is_over(
-        self, name: str, begins: Mapping[str, Offset], topic: TopicInfo
-    ) -> bool:
+    def _is_over(self, name: str, begin: Offset) -> bool:
         """Return whether a partition that is gone was read to its end.
 
-        The server drops one that was split or merged when retention has emptied it. A
-        micro-batch begins its children when it was read.
+        The server drops one that was split or merged when retention has emptied it.
         """
-        number = _number(name)
-        end = self._ended.get(number)
-        if end is not None and begins[name] >= end - 1:
-            return True
-        return not self._is_of_another and any(
-            begins.get(self._name(heir.number), self.earliest) > self.earliest
-            for heir in topic.partitions.values()
-            if number in heir.parents
-        )
+        last = self._ended.get(name)
+        return last is not None and begin >= last
 
     def _status(
         self, topic: TopicInfo, name: str, after: Offset, unread: set[int]
