@@ -218,6 +218,24 @@ def test_progress(service: TopicService, options: ReadOptions):
     assert len(read(source, planner.ranges(start, end))) == 6
 
 
+def test_progress_of_children_that_wait(service: TopicService, options: ReadOptions):
+    """Their messages are in the backlog, and are not in the micro-batch."""
+    source = TopicSource(options)
+    planner = source.plan_stream()
+    start = planner.initial()
+    fill(service, 0, 0, 10)
+    child, other = service.store.split("t", 0)
+    fill(service, child, 10, 15)
+    end = planner.latest(start)
+    progress = planner.progress()
+    assert progress is not None
+    last = {"0": "9", "1": "-1", str(child): "4", str(other): "-1"}
+    assert progress["latest"] == {"t": last}
+    left = {"0": 0, "1": 0, str(child): 5, str(other): 0}
+    assert progress["backlogEntries"] == {"t": left}
+    assert read(source, planner.ranges(start, end)) == [*range(10)]
+
+
 def test_children_after_their_parents(service: TopicService, options: ReadOptions):
     """Of a split, and of a merge behind it; nothing is left out."""
     source = TopicSource(replace(options, max_rows=10))

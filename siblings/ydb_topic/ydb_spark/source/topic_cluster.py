@@ -458,9 +458,10 @@ class TopicCluster:
     ) -> PartitionStatus[Offset]:
         info = topic.partitions[_number(name)]
         is_due = unread.isdisjoint(info.parents)
-        last = Offset(info.end - 1) if is_due else None
         # Offsets tell its first row from the next plan on, also where rows come later.
-        return PartitionStatus(after, last, is_named=True)
+        return PartitionStatus(
+            after, Offset(info.end - 1), comes_later=not is_due, is_named=True
+        )
 
     def _unread(self, topic: TopicInfo, found: Mapping[str, Offset]) -> set[int]:
         """Return the partitions with unread messages, and their descendants.
