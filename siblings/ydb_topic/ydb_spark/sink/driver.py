@@ -96,9 +96,10 @@ class _Write:
             SYSTEM.logger("sink").warning(
                 "First attempts of the tasks of %s skipped %d rows, whose numbers the"
                 " server had. That is right if just these rows were written before, by"
-                " a run that was cut off. If not, they were taken for others and are"
-                " not in %s: use each idempotenceId for one job, and end the id with"
-                " the number of the micro-batch in foreachBatch.",
+                " a run that was cut off or by an earlier attempt of the stage. If not,"
+                " they were taken for others and are not in %s: use each idempotenceId"
+                " for one job, and end the id with the number of the micro-batch in"
+                " foreachBatch.",
                 what,
                 skipped,
                 self._options.topic,
