@@ -400,10 +400,42 @@ def test_a_restart_goes_on_without_a_broker_that_stays_down(two):
     assert ranges(stream, later, last) == [("t/2:0", 28, 56)]
 
 
-def test_a_restart_goes_on_without_a_partition_that_is_gone(
+def test_a_stream_goes_on_without_a_broker_that_goes_down():
+    """Where losses are accepted; the broker is waited for once, and read when back."""
+    brokers = [ScriptedServer({"t": [1]}, broker_id=2)]
+    with ScriptedServer({"t": [1]}, others=brokers) as first:
+        with brokers[0] as second:
+            second.append("t", 0, b"old")
+            client = replace(first.options, operation_timeout_s=0.5)
+            stream = planner(
+                first, client=client, fail_on_data_loss=False, discovery_interval_s=0.0
+            )
+            end = stream.latest(stream.initial())
+        first.append("t", 0, b"new")
+        with pytest.raises(TransportError, match=second.address):
+            stream.latest(end)  # the master does not know yet
+        second.readable = False
+        for count in range(2):
+            asked = first.requests["consumer register"]
+            start, end = end, stream.latest(end)
+            assert first.requests["consumer register"] - asked == 2 - count
+            rows = count * ENTRY, (count + 1) * ENTRY
+            assert ranges(stream, start, end) == [("t/1:0", *rows)]
+            assert end.last_read["t/2:0"] == 28
+            first.append("t", 0, b"newer")
+        with ScriptedServer({"t": [1]}, broker_id=2) as back:
+            brokers[:] = [back]
+            for body in (b"old", b"late"):
+                back.append("t", 0, body)
+            start, end = end, stream.latest(end)
+            assert ("t/2:0", 28, 56) in ranges(stream, start, end)
+
+
+def test_a_restart_goes_on_without_a_partition_that_no_master_names(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ):
-    """Where losses are accepted: the master does not name it at all."""
+    """Where losses are accepted. A master that has just started may name it later."""
+    server.append("t", 10000, b"read")
     end = planner(server).latest(planner(server).initial())
     server.layout["t"] = [1]
     server.append("t", 0, b"new")
@@ -411,8 +443,13 @@ def test_a_restart_goes_on_without_a_partition_that_is_gone(
     stream = planner(server, client=client, fail_on_data_loss=False)
     later = stream.latest(end)
     assert ranges(stream, end, later) == [("t/1:0", 280, 308)]
-    assert list(later.last_read) == ["t/1:0"]
-    assert "t/1:10000 is gone" in caplog.text
+    assert "does not name the partition t/1:10000" in caplog.text
+    server.layout["t"] = [1, 1]
+    server.append("t", 10000, b"late")
+    stream = planner(server)
+    later = stream.offset(later.to_json())
+    last = stream.latest(later)
+    assert ranges(stream, later, last) == [("t/1:10000", ENTRY, 2 * ENTRY)]
 
 
 @pytest.mark.parametrize(
@@ -441,12 +478,14 @@ def test_a_start_on_a_broker_that_stays_down(
     }
 
 
-def test_a_broker_that_goes_is_waited_for_and_named(two):
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_broker_that_goes_is_waited_for_and_named(two, is_closed: bool):
     first, second = two
     client = replace(first.options, operation_timeout_s=0.5, connect_timeout_s=0.3)
     stream = planner(first, client=client)
     end = stream.latest(stream.initial())
     second.__exit__()
+    second.readable = not is_closed
     with pytest.raises(TransportError, match=second.address):
         stream.latest(end)
 

@@ -220,8 +220,7 @@ class TubeMQCluster:
     ) -> Iterator[Mapping[str, PartitionStatus[Position] | None]]:
         """Look at what there is to read. Nothing is acknowledged."""
         partitions = {name: partition_of(name) for name in begins}
-        missing = self._await(partitions.values()) if begins else []
-        edges = self._edges(set(partitions.values()) - set(missing))
+        edges = self._edges_of_open(set(partitions.values()))
         ahead = [
             partition
             for name, partition in partitions.items()
@@ -229,24 +228,31 @@ class TubeMQCluster:
         ]
         in_memory = self._edges(ahead, read_unflushed=True)
         yield {
-            name: self._status_without(begins[name], partition)
-            if partition in missing
-            else self._status_from(
+            name: self._status_from(
                 begins[name], partition, edges[partition], in_memory.get(partition)
             )
+            if partition in edges
+            else self._status_without(begins[name], partition)
             for name, partition in partitions.items()
         }
 
     def _status_without(
         self, begin: Position, partition: Partition
-    ) -> PartitionStatus[Position] | None:
-        """Return the status of a partition that cannot be looked at; None if gone."""
+    ) -> PartitionStatus[Position]:
+        """Return the status of a partition that cannot be looked at.
+
+        A partition that the master does not name may be on a broker that has not told a
+        new master of itself yet. The checkpoint keeps its offset, too.
+        """
         assert self._found is not None
-        if partition not in self._found.closed:
-            return None
+        is_closed = partition in self._found.closed
+        problem = (
+            f"{partition} cannot be read now, says the master."
+            if is_closed
+            else f"The master does not name the partition {partition}."
+        )
         warn_once(
-            logger,
-            f"{partition} cannot be read now, says the master. Going on without.",
+            logger, f"{problem} Going on without. The checkpoint keeps its offset."
         )
         return PartitionStatus(begin, None, is_named=True)
 
@@ -311,6 +317,27 @@ class TubeMQCluster:
             options = replace(options, read_unflushed=read_unflushed)
         discovery = self._known(names)
         return find_edges(self._pool, discovery, names, options, self._group)
+
+    def _edges_of_open(self, wanted: set[Partition]) -> dict[Partition, Edges]:
+        """Return the edges of partitions, without those that the query goes on without.
+
+        Raises:
+            TransportError: A broker does not answer, and the master does not say that
+                its partitions are closed, or options do not let the query go on.
+        """
+        if not wanted:
+            return {}
+        present = wanted.difference(self._await(wanted))
+        assert self._found is not None
+        closed = self._found.closed & self._given_up
+        try:
+            return self._edges(present - closed)
+        except TransportError:
+            closed = self._discover().closed
+            if self._options.fail_on_data_loss or not closed & present:
+                raise
+        self._given_up |= closed & present
+        return self._edges(present - closed)
 
     def _known(self, wanted: Sequence[Partition]) -> Found:
         """Wait until each of some partitions is known; return what was found.
