@@ -70,6 +70,7 @@ def scripted() -> Iterator[ScriptedBroker]:
         yield broker
 
 
+TRIES = 3
 ALONE = {"PATH": "{bare}"}
 JUPYTER = {"PYSPARK_DRIVER_PYTHON": "{jupyter}"}
 THIS = {"PYSPARK_PYTHON": sys.executable}
@@ -150,14 +151,20 @@ def test_a_job(
     ours = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
     clean = {name: value for name, value in os.environ.items() if name not in ours}
     (tmp_path / "job.py").write_text(f"import sys\n{begin}{JOB}")
-    done = subprocess.run(
-        [sys.executable, "job.py", scripted.url],
-        env={**clean, "SPARK_LOCAL_IP": "127.0.0.1", **variables},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    # Spark gives a worker ten seconds to start, which may be too few here.
+    for number in range(TRIES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        done = subprocess.run(
+            [sys.executable, tmp_path / "job.py", scripted.url],
+            env={**clean, "SPARK_LOCAL_IP": "127.0.0.1", **variables},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        if "Python worker failed to connect back" not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["read 10", "stream 10"]
