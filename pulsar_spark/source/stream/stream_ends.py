@@ -152,6 +152,19 @@ class StreamEnds:
             return False
         return after.position >= end.position
 
+    def is_past(self, name: str, after: LastRead) -> bool:
+        """Return whether no row after a position is of the stream.
+
+        Whatever is stored, unlike `is_at_end`: in the middle of a batch it is not known
+        which message is the last one.
+
+        Args:
+            name: Full name of a topic partition.
+            after: The position.
+        """
+        end = self._end(name)
+        return end is not None and not after < LastRead.of(end)
+
     def within(self, name: str, end: LastRead) -> LastRead:
         """Return the end of a micro-batch that goes no further than the stream.
 

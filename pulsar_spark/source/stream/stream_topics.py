@@ -89,6 +89,8 @@ class StreamTopics:
             fail_on_data_loss=options.fail_on_data_loss,
         )
         self._ends: dict[str, LastRead] = {}  # as they were seen last
+        # Sealed segments with rows behind the end of the stream: never drained.
+        self._cut_short: set[str] = set()
         self._whole_topics = {
             topic.common_name
             for topic in options.topics
@@ -189,11 +191,13 @@ class StreamTopics:
             if (last := stored[name]) is not None and not afters[name].has_read(last)
         )
         lasts = self.stream_ends.cut(stored, afters)
-        done = {
-            name
-            for name, last in lasts.items()
-            if self.stream_ends.is_at_end(name, afters[name], last)
-        }
+        done: set[str] = set()
+        if self.stream_ends.has_any:
+            done = {
+                name
+                for name, last in lasts.items()
+                if self.stream_ends.is_at_end(name, afters[name], last)
+            }
         later = self.segments.waiting(present.keys() | over, done)
         statuses = {
             name: PartitionStatus(
@@ -207,8 +211,9 @@ class StreamTopics:
         }
         if is_exact:
             # What follows the end of the stream is nothing that the query waits for.
-            left_out = over | done
-            seen = {n: s for n, s in statuses.items() if n not in left_out}
+            seen = statuses
+            if left_out := over | done:
+                seen = {n: s for n, s in statuses.items() if n not in left_out}
             self.held_rows.look(seen, self._subscription.consumers.waiting)
         gone = [name for name in cursors if name not in statuses]
         return {**statuses, **dict.fromkeys(gone)}
@@ -222,7 +227,7 @@ class StreamTopics:
         what is stored would end.
         """
         lasts = {name: cursor.last for name, cursor in cursors.items()}
-        lasts |= self._segment_ends(lasts)
+        lasts |= self._segment_ends(lasts, afters)
         doubtful = [
             name
             for name, last in lasts.items()
@@ -237,13 +242,19 @@ class StreamTopics:
         return lasts
 
     def _segment_ends(
-        self, said: Mapping[str, MessageId | None]
+        self, said: Mapping[str, MessageId | None], afters: Mapping[str, LastRead]
     ) -> dict[str, MessageId | None]:
         """Return the ends of segments that have entries behind the query's cursor.
 
         An end that cannot be found out now is left to the next look, if there is one.
+        What is stored behind the end of the stream is not looked for.
         """
-        segments = [name for name in said if is_segment(name)]
+        segments = list(filter(is_segment, said))
+        past = {
+            name: said[name] and afters[name].message_id
+            for name in segments
+            if self.stream_ends.is_past(name, afters[name])
+        }
         waiting = self._subscription.consumers.waiting(segments)
         is_last_run = self.held_rows.is_last_run
 
@@ -263,11 +274,9 @@ class StreamTopics:
                     ends[name] = said[name]
             return ends
 
-        return ask_all(
-            [name for name in segments if waiting.get(name, 1) > 0],
-            ask,
-            self._pool.patience(self._options.patience_s),
-        )
+        names = [n for n in segments if n not in past and waiting.get(n, 1) > 0]
+        patience = self._pool.patience(self._options.patience_s)
+        return {**past, **ask_all(names, ask, patience)}
 
     def _note_ends(self, lasts: Mapping[str, MessageId | None]) -> None:
         for name, last in lasts.items():
@@ -306,7 +315,8 @@ class StreamTopics:
         ends = {
             name: last_read[name]
             for name in self.segments.ending(last_read)
-            if (last := statuses[name].last) is None or not last_read[name] < last
+            if name not in self._cut_short
+            and ((last := statuses[name].last) is None or not last_read[name] < last)
         }
         self.segments.await_ends(ends)
         try:
@@ -319,3 +329,8 @@ class StreamTopics:
             logger.debug("It is not known whether segments are drained: %s", error)
         else:
             self.segments.drained |= drained
+            self._cut_short.update(
+                name
+                for name in ends.keys() - drained
+                if self.stream_ends.is_past(name, ends[name])
+            )

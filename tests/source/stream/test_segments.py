@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import PulsarSparkError
-from pulsar_spark.message_id import LATEST
+from pulsar_spark.message_id import LATEST, TxnId
 from pulsar_spark.options.patience import USUAL
 from pulsar_spark.source.stream import segments as module
 from pulsar_spark.source.stream.segments import Segments
@@ -24,6 +24,7 @@ from pulsar_spark.wire.commands import from_message_id_data
 from pulsar_spark.wire.layout import Layout, Segment
 from tests.source.stream.queries import CRASHES, Query, Row
 from tests.support.scripted_broker import (
+    LEDGER,
     Action,
     ScriptedBroker,
     Session,
@@ -648,3 +649,40 @@ def test_every_row_up_to_the_ends(
         model.check(
             [row for row in rows if row in wanted] for rows in model.published.values()
         )
+
+
+@pytest.mark.parametrize(("end", "is_sealed"), [(2, True), (2, False), (4, True)])
+def test_what_is_behind_the_end_is_not_looked_for(
+    short_waits: None, end: int, is_sealed: bool
+) -> None:
+    """Plan by plan: a segment that the stream has read to its end there costs nothing.
+
+    An open transaction is behind the end, unless that is the end of the segment, too.
+    """
+    with modelled({}) as model:
+        impatient = replace(
+            model.query.limits["patience"], delivery_s=0.1, hidden_s=0.1
+        )
+        model.query.limits["patience"] = impatient
+        model.publish([0] * 5)
+        parent = model.name(model.broker.segments[0])
+        if end < 4:
+            model.broker.transactions[TxnId(0, 9)] = [parent]
+            txn = {"txnid_most_bits": 0, "txnid_least_bits": 9}
+            model.broker.append(parent, single(b"a", **txn))
+        if is_sealed:
+            model.split(0, 0)
+        model.broker.says_last = pb.MessageIdData(ledgerId=LEDGER, entryId=0)
+        ending = {parent: f"{LEDGER}:{end}"}
+        model.query.options["endingOffsets"] = json.dumps(ending)
+        model.drain()
+        read = [row[2] for rows in model.query.rows for row in rows]
+        assert read == list(range(end + 1))
+        assert model.query.begin().drained == ({parent} if end == 4 else set())
+        model.trigger("")
+        asked = model.broker.requests["SUBSCRIBE"]
+        model.trigger("")
+        assert model.broker.requests["SUBSCRIBE"] == asked
+        progress = model.query.planner.progress()
+        assert progress is not None
+        assert str(end) in str(progress["latest"])

@@ -376,6 +376,24 @@ def test_a_transaction_behind_the_end(
     assert any("holds back" in text for text in caplog.messages) == is_told
 
 
+@pytest.mark.parametrize(
+    ("end", "read", "is_past"),
+    [
+        ("7:3", "7:3", True),
+        ("7:3", "8:0", True),
+        ("7:3", "7:3:4", False),  # is it the last message of that entry?
+        ("7:3:1", "7:3:1", True),
+        ("7:3:1", "7:3:0", False),
+        ("earliest", "0:-1", True),
+        ("latest", "7:9", False),
+    ],
+)
+def test_where_it_is_past_its_end(end: str, read: str, is_past: bool) -> None:
+    """Nothing more is to be read, and no broker need be asked."""
+    stream_ends = ends(endingOffsets=f'{{"{PARTS[0]}": "{end}"}}')
+    assert stream_ends.is_past(PARTS[0], LastRead.parse(read)) == is_past
+
+
 NUMBER = st.integers(0, 3)
 IDS = st.builds(MessageId, NUMBER, NUMBER, st.integers(-1, 3))
 
