@@ -64,6 +64,7 @@ class _Search:
 
     Attributes:
         is_over: Whether the end is known, as far as it can be.
+        failure: Why a reader of the last round failed, None if none did.
     """
 
     def __init__(self, said: MessageId | None, stored: _Place) -> None:
@@ -74,6 +75,7 @@ class _Search:
         self._stored = stored
         self._passed = _NOTHING
         self._looks_at_last = True
+        self.failure: PulsarSparkError | None = None
         self.is_over = stored <= self._known or stored[1] < 0
 
     @property
@@ -109,9 +111,11 @@ class _Search:
 
     def learn(self, heard: _Heard) -> None:
         """Take note of what came to readers of the tries and the proof."""
-        tried, counts = self.tries(), self.tries() == self._places()
+        counts = self.tries() == self._places()
+        tried = [place for place in self.tries() if place not in heard.failed]
+        self.failure = next(iter(heard.failed.values()), None)
         self._looks_at_last = False
-        self._passed = max([self._passed, *heard.passed])
+        self._passed = max([self._passed, *heard.surely_passed])
         if not heard.came and not counts:
             return
         readable = max([*heard.came, self._known])
@@ -121,10 +125,11 @@ class _Search:
         else:
             # Nothing behind it is readable: what is left is how far that is known.
             self._known = max(self._known, self._passed)
-        ledger_id, entry_id = next((t for t in tried if t > self._known), _NOTHING)
+        silent = next((place for place in tried if place > self._known), None)
+        if silent is not None:
+            self._stored = silent[0], silent[1] - 1
         # Earlier ledgers are read by later looks.
-        self.is_over = entry_id <= 0 or (ledger_id, entry_id - 1) == self._known
-        self._stored = ledger_id, entry_id - 1
+        self.is_over = self._stored <= self._known or self._stored[1] < 0
 
 
 def readable_ends(
@@ -143,6 +148,7 @@ def readable_ends(
         said: What GET_LAST_MESSAGE_ID says of each topic partition, by full name.
         read_compacted: Whether readers see the compacted segment.
     """
+    until_s = time.monotonic() + pool.options.operation_timeout_s
     ends: dict[str, MessageId | None | PulsarSparkError] = dict(said)
     searches: dict[str, _Search] = {}
     segments = [name for name in said if is_segment(name)]
@@ -153,15 +159,19 @@ def readable_ends(
             searches[name] = _Search(said[name], stored)
     for _ in range(_ROUNDS):
         left = {name: one for name, one in searches.items() if not one.is_over}
-        if not left:
+        if not left or time.monotonic() > until_s:
             break
-        for name, heard in _hear(pool, left, read_compacted=read_compacted).items():
+        answers = _hear(pool, left, until_s, read_compacted=read_compacted)
+        for name, heard in answers.items():
             if isinstance(heard, PulsarSparkError):
                 ends[name] = heard
                 del searches[name]
             else:
                 left[name].learn(heard)
-    return ends | {name: search.end for name, search in searches.items()}
+    return ends | {
+        name: search.end if search.is_over else search.failure or _takes_too_long(name)
+        for name, search in searches.items()
+    }
 
 
 def stored_ends(
@@ -190,20 +200,37 @@ class _Heard(NamedTuple):
         came: The first entry that came to each of those that anything came to.
         passed: The tries at which the broker delivers nothing, because it passes over
             all that follows.
+        failed: Why readers failed, by their places.
     """
 
     came: list[_Place]
     passed: list[_Place]
+    failed: dict[_Place, PulsarSparkError]
+
+    @property
+    def surely_passed(self) -> list[_Place]:
+        """Return the tries that are passed over, up to the first that failed.
+
+        The entry there may be readable.
+        """
+        return [place for place in self.passed if all(place < f for f in self.failed)]
 
 
 def _hear(
-    pool: ConnectionPool, searches: Mapping[str, _Search], *, read_compacted: bool
+    pool: ConnectionPool,
+    searches: Mapping[str, _Search],
+    until_s: float,
+    *,
+    read_compacted: bool,
 ) -> dict[str, _Heard | PulsarSparkError]:
     """Read segments at their tries, and at the proof that the broker delivers.
+
+    A segment has an error where a reader fails and nothing comes to the others.
 
     Args:
         pool: The cluster's connections.
         searches: By segment.
+        until_s: As for `_passing`.
         read_compacted: As for `readable_ends`.
     """
     tries = {name: search.tries() for name, search in searches.items()}
@@ -214,7 +241,7 @@ def _hear(
         for place in (*places, proofs[name])
         if place is not None
     }
-    heard: dict[str, _Heard] = {name: _Heard([], []) for name in searches}
+    heard: dict[str, _Heard] = {name: _Heard([], [], {}) for name in searches}
     silent = {name for name, proof in proofs.items() if proof is not None}
     with ConsumerSet(
         pool,
@@ -233,7 +260,7 @@ def _hear(
         for probe in probes.members.values():
             with contextlib.suppress(PulsarSparkError):
                 probe.connection.grant(probe.consumer_id, 1)
-        passing = _passing(probes, pool.options.patience.delivery_s)
+        passing = _passing(probes, pool.options.patience.delivery_s, until_s)
         for key, probe in list(probes.members.items()):
             name, place = questions[key]
             if probe.first is not None:
@@ -246,11 +273,15 @@ def _hear(
                 heard[name].passed.append(place)
             silent.discard(name)
         failures = probes.take_failures()
-    return {
-        **heard,
-        **{name: _delivers_nothing(name, proofs[name]) for name in silent},
-        **{questions[key].segment: error for key, error in failures.items()},
+    errors: dict[str, PulsarSparkError] = {
+        name: _delivers_nothing(name, proofs[name]) for name in silent
     }
+    for key, error in failures.items():
+        name, place = questions[key]
+        heard[name].failed[place] = error
+        if not heard[name].came:
+            errors[name] = error
+    return {**heard, **errors}
 
 
 def _delivers_nothing(segment: str, proof: _Place | None) -> AskAgainError:
@@ -258,6 +289,13 @@ def _delivers_nothing(segment: str, proof: _Place | None) -> AskAgainError:
     return AskAgainError(
         f"{segment}: the broker delivers nothing now, not even {MessageId(*proof)}, "
         "which readers have had. So it is not known where the segment ends."
+    )
+
+
+def _takes_too_long(segment: str) -> AskAgainError:
+    return AskAgainError(
+        f"{segment}: the broker takes too long to deliver entries. So it is not known "
+        "where the segment ends."
     )
 
 
@@ -281,15 +319,18 @@ class _Probe(Listener):
         self.start = MessageId(*question.place)
 
 
-def _passing(probes: ConsumerSet[_Probe], timeout_s: float) -> set[str]:
+def _passing(probes: ConsumerSet[_Probe], timeout_s: float, until_s: float) -> set[str]:
     """Wait for entries; return the readers whose own entry is passed over.
 
-    Entries of aborted transactions never come: the cursor passes over them.
+    Entries of aborted transactions never come: the cursor passes over them. Readers
+    that are still waited for when time is up fail: their silence says nothing.
 
     Args:
         probes: The readers.
         timeout_s: How long to wait after the last of those that came, in seconds.
+        until_s: Up to when to wait for more than that, by the monotonic clock.
     """
+    until_s = max(until_s, time.monotonic() + timeout_s)
     pause_s = _STEP_S
     passing: set[str] = set()
     left = len(probes.members) + 1
@@ -302,6 +343,11 @@ def _passing(probes: ConsumerSet[_Probe], timeout_s: float) -> set[str]:
         if len(silent) < left:  # what is slow is waited for
             left, deadline = len(silent), time.monotonic() + timeout_s
         if not silent or time.monotonic() > deadline:
+            return passing
+        if time.monotonic() > until_s:
+            for key in silent:
+                error = AskAgainError("The broker takes too long to deliver entries.")
+                probes.drop(key, error)
             return passing
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _MAX_STEP_S)

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pulsar_spark.client import segment_ends as module
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.client.segment_ends import readable_ends
-from pulsar_spark.errors import AskAgainError, TopicNotFoundError
+from pulsar_spark.errors import AskAgainError, BrokerError, TopicNotFoundError
 from pulsar_spark.message_id import EARLIEST, MessageId, TxnId
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from tests.support import patience
@@ -148,6 +149,107 @@ def test_a_question_that_fails(
     (found,) = readable_ends(pool, {segment: place(said)}).values()
     assert found == place(end) or getattr(found, "retriable", False)
     scripted._scripts[command].clear()  # else it would meet the next example
+
+
+def refuse_from(places: set[int]) -> Action:
+    """Refuses a reader at each of these entries, once."""
+
+    def action(
+        broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+    ) -> None:
+        start = command.subscribe.start_message_id.entryId
+        is_refused = start in places
+        places.discard(start)
+        (refuse("NotAllowedError") if is_refused else usual)(broker, session, command)
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("kinds", "refused"),
+    [
+        ("pppppo", {0}),
+        ("pppppo", {1}),
+        ("pppppo", {4}),
+        ("pppppo", {0, 1, 2, 4}),
+        ("paapaao", {3}),
+        ("pppao", {1, 2}),  # 3 is passed over, and is not the end of what can be read
+    ],
+)
+def test_readers_that_are_refused(
+    scripted: ScriptedBroker, pool: ConnectionPool, kinds: str, refused: set[int]
+) -> None:
+    """The others tell the end."""
+    scripted.transactions = {OPEN: [SEGMENT]}
+    scripted.aborted = {ABORTED}
+    scripted.add_topic(SEGMENT, [entry(kind) for kind in kinds])
+    scripted.always("SUBSCRIBE", refuse_from({*refused}))
+    ends = readable_ends(pool, {SEGMENT: place(0)})
+    assert ends == {SEGMENT: place(end_of(kinds))}
+
+
+def test_readers_that_are_always_refused(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """What they would have told is not taken for silence."""
+    scripted.transactions = {OPEN: [SEGMENT]}
+    scripted.add_topic(SEGMENT, [entry(kind) for kind in 40 * "p" + "o"])
+
+    def refuse_some(broker: ScriptedBroker, session: Session, command: Any) -> None:
+        start = command.subscribe.start_message_id.entryId
+        is_refused = 20 < start < 40
+        (refuse("NotAllowedError") if is_refused else usual)(broker, session, command)
+
+    scripted.always("SUBSCRIBE", refuse_some)
+    (found,) = readable_ends(pool, {SEGMENT: place(0)}).values()
+    assert isinstance(found, BrokerError)
+
+
+class Slow:
+    """Time in which a broker delivers to one reader at each step, just in time."""
+
+    def __init__(self, broker: ScriptedBroker, step_s: float) -> None:
+        self.now_s = 0.0
+        self.step_s = step_s
+        self.broker = broker
+        self.asked: list[tuple[Session, pb.BaseCommand]] = []
+        broker.always("FLOW", self.keep)
+
+    def keep(
+        self, broker: ScriptedBroker, session: Session, command: pb.BaseCommand
+    ) -> None:
+        """Deliver later."""
+        self.asked.append((session, command))
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        """Pass."""
+        self.now_s += self.step_s
+        if self.asked:
+            usual(self.broker, *self.asked.pop(0))
+
+
+def test_a_broker_that_is_slow_each_time(
+    scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole search takes no longer than any other question to a broker."""
+    segments = [f"segment://public/default/t{i}/0000-ffff-0" for i in range(20)]
+    for segment in segments:
+        scripted.add_topic(segment, [single(b"row")] * 4)
+    clock = Slow(scripted, 0.15)
+    monkeypatch.setattr(module, "time", clock)
+    options = client_options(scripted.address, operation_timeout_s=1.0)
+    with closing(ConnectionPool(options)) as pool:
+        ends = readable_ends(pool, dict.fromkeys(segments, place(0)))
+    assert clock.now_s < 1.5
+    found = [end for end in ends.values() if end == place(3)]
+    unknown = [end for end in ends.values() if isinstance(end, AskAgainError)]
+    assert found
+    assert unknown
+    assert len(found) + len(unknown) == len(segments)
 
 
 def test_a_segment_that_moves_during_a_plan(
