@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
@@ -41,6 +43,22 @@ from spark_topics.client.retry import ask_all
 from spark_topics.source.stream.cluster import PartitionStatus
 
 logger = logging.getLogger("pulsar_spark.source")
+
+
+class _Searched(NamedTuple):
+    """A search for the end of a segment.
+
+    Attributes:
+        cursor: Where the topic partition and the cursor stood.
+        waiting: How many entries followed the cursor.
+        end: The last readable entry.
+        until_s: How long this counts where nothing has changed, by the monotonic clock.
+    """
+
+    cursor: CursorStatus
+    waiting: int
+    end: MessageId
+    until_s: float
 
 
 class StreamTopics:
@@ -89,6 +107,7 @@ class StreamTopics:
             fail_on_data_loss=options.fail_on_data_loss,
         )
         self._ends: dict[str, LastRead] = {}  # as they were seen last
+        self._searched: dict[str, _Searched] = {}
         # Sealed segments with rows behind the end of the stream: never drained.
         self._cut_short: set[str] = set()
         self._whole_topics = {
@@ -227,7 +246,7 @@ class StreamTopics:
         what is stored would end.
         """
         lasts = {name: cursor.last for name, cursor in cursors.items()}
-        lasts |= self._segment_ends(lasts, afters)
+        lasts |= self._segment_ends(cursors, afters)
         doubtful = [
             name
             for name, last in lasts.items()
@@ -242,41 +261,65 @@ class StreamTopics:
         return lasts
 
     def _segment_ends(
-        self, said: Mapping[str, MessageId | None], afters: Mapping[str, LastRead]
+        self, cursors: Mapping[str, CursorStatus], afters: Mapping[str, LastRead]
     ) -> dict[str, MessageId | None]:
         """Return the ends of segments that have entries behind the query's cursor.
 
         An end that cannot be found out now is left to the next look, if there is one.
         What is stored behind the end of the stream is not looked for.
         """
-        segments = list(filter(is_segment, said))
-        past = {
-            name: said[name] and afters[name].message_id
+        segments = list(filter(is_segment, cursors))
+        lasts = {name: cursors[name].last for name in segments}
+        ends = {
+            name: lasts[name] and afters[name].message_id
             for name in segments
             if self.stream_ends.is_past(name, afters[name])
         }
         waiting = self._subscription.consumers.waiting(segments)
         is_last_run = self.held_rows.is_last_run
+        now_s = time.monotonic()
+        if not is_last_run:
+            ends |= {
+                name: searched.end
+                for name, searched in self._searched.items()
+                if now_s < searched.until_s
+                and cursors.get(name) == searched.cursor
+                and waiting.get(name) == searched.waiting
+            }
 
         def ask(names: list[str]) -> dict[str, MessageId | None | PulsarSparkError]:
             ends = readable_ends(
                 self._pool,
-                {name: said[name] for name in names},
+                {name: lasts[name] for name in names},
                 read_compacted=self._options.read_compacted,
             )
             for name, end in ends.items():
-                if isinstance(end, TopicNotFoundError) or (
+                if isinstance(end, MessageId):
+                    self._note_search(name, cursors[name], waiting.get(name), end)
+                elif isinstance(end, TopicNotFoundError) or (
                     isinstance(end, PulsarSparkError)
                     and end.retriable
                     and not is_last_run
                 ):
                     logger.debug("It is not known where a segment ends: %s", end)
-                    ends[name] = said[name]
+                    ends[name] = lasts[name]
             return ends
 
-        names = [n for n in segments if n not in past and waiting.get(n, 1) > 0]
+        names = [n for n in segments if n not in ends and waiting.get(n, 1) > 0]
         patience = self._pool.patience(self._options.patience_s)
-        return {**past, **ask_all(names, ask, patience)}
+        return {**ends, **ask_all(names, ask, patience)}
+
+    def _note_search(
+        self, name: str, cursor: CursorStatus, waiting: int | None, end: MessageId
+    ) -> None:
+        """Remember for a while where a compacted segment ends.
+
+        Behind that end may be entries that compaction has removed. They never come, and
+        each search waits for them.
+        """
+        if self._options.read_compacted and waiting is not None:
+            until_s = time.monotonic() + self._pool.options.patience.quiet_s
+            self._searched[name] = _Searched(cursor, waiting, end, until_s)
 
     def _note_ends(self, lasts: Mapping[str, MessageId | None]) -> None:
         for name, last in lasts.items():

@@ -651,6 +651,13 @@ def test_every_row_up_to_the_ends(
         )
 
 
+def be_impatient(model: Model, **waits: float) -> None:
+    """What this broker does not do at once, it never does."""
+    usual_waits = model.query.limits["patience"]
+    short = {"delivery_s": 0.1, "hidden_s": 0.1, "look_s": 0.1, **waits}
+    model.query.limits["patience"] = replace(usual_waits, **short)
+
+
 @pytest.mark.parametrize(("end", "is_sealed"), [(2, True), (2, False), (4, True)])
 def test_what_is_behind_the_end_is_not_looked_for(
     short_waits: None, end: int, is_sealed: bool
@@ -660,10 +667,7 @@ def test_what_is_behind_the_end_is_not_looked_for(
     An open transaction is behind the end, unless that is the end of the segment, too.
     """
     with modelled({}) as model:
-        impatient = replace(
-            model.query.limits["patience"], delivery_s=0.1, hidden_s=0.1
-        )
-        model.query.limits["patience"] = impatient
+        be_impatient(model)
         model.publish([0] * 5)
         parent = model.name(model.broker.segments[0])
         if end < 4:
@@ -686,3 +690,30 @@ def test_what_is_behind_the_end_is_not_looked_for(
         progress = model.query.planner.progress()
         assert progress is not None
         assert str(end) in str(progress["latest"])
+
+
+@pytest.mark.parametrize(("quiet_s", "is_asked"), [(3600.0, False), (0.0, True)])
+def test_the_end_of_a_compacted_segment_is_searched_once(
+    short_waits: None, quiet_s: float, is_asked: bool
+) -> None:
+    """For a while, or until something comes: its last entries may never come.
+
+    Here an open transaction keeps them back. There compaction has removed them.
+    """
+    with modelled({"pulsar.reader.readCompacted": "true"}) as model:
+        be_impatient(model, quiet_s=quiet_s)
+        model.publish([0] * 3)
+        (one,) = model.active
+        model.broker.transactions[TxnId(0, 9)] = [model.name(one)]
+        txn = {"txnid_most_bits": 0, "txnid_least_bits": 9}
+        model.broker.append(model.name(one), single(b"a", **txn))
+        model.broker.says_last = pb.MessageIdData(ledgerId=LEDGER, entryId=0)
+        model.drain()
+        model.trigger("")
+        asked = model.broker.requests["SUBSCRIBE"]
+        model.trigger("")
+        assert (model.broker.requests["SUBSCRIBE"] > asked) == is_asked
+        model.broker.transactions.clear()
+        model.publish([0])
+        model.drain()
+        assert [row[2] for rows in model.query.rows for row in rows] == [*range(5)]
