@@ -192,11 +192,15 @@ class TopicSet(Generic[P]):
     def moved(
         self, start: Offset[P], statuses: Mapping[str, PartitionStatus[P]]
     ) -> set[str]:
-        """Return the topic partitions that go on elsewhere after an accepted loss.
+        """Return the topic partitions that go on elsewhere, where a loss is accepted.
 
         The checkpoint has to say so, even where nothing is to be read there yet. Else
         the next process would begin at the lost position: it would report the loss
         again, or skip rows of a log that has come to that position once more.
+
+        Not each of them has lost rows: an idle topic partition goes on elsewhere, too,
+        when all that was read of its log is removed. That costs a micro-batch without
+        rows.
 
         Args:
             start: The end of the last micro-batch.
