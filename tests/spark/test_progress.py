@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import io
-import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +56,7 @@ def test_the_line(stage: StageProgress, text: str) -> None:
 
 def test_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it would wrap is cut, as only the last row can be drawn anew."""
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((20, 5)))
+    monkeypatch.setenv("COLUMNS", "20")
     out = Terminal()
     lines = _Lines(out)
     stages = [StageProgress(n, 4, 0, 0, 0.0) for n in (3, 4)]
