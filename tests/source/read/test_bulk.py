@@ -199,6 +199,7 @@ def read(asked: Asked, form: str | None) -> Found:
                 patience=replace(USUAL, silence_s=0),
                 memory_limit_bytes=MAX_ENTRY_BYTES,
                 lookup_timeout_s=30.0,
+                operation_timeout_s=30.0,
                 service_url=ServiceUrl("pulsar", ()),
             ),
             retry=lambda _: Patience(),
