@@ -68,10 +68,10 @@ class Parser(argparse.ArgumentParser):
         A command refuses what it does not know: else its usage would not be shown.
         """
         self._given = list(sys.argv[1:] if args is None else args)
-        found, others = super().parse_known_args(args, namespace)
+        values, others = super().parse_known_args(args, namespace)
         if others:
             self.error(f"unrecognized arguments: {' '.join(others)}")
-        return found, others
+        return values, others
 
     def error(self, message: str) -> NoReturn:
         """Exit with the message, without parts that may be secret."""

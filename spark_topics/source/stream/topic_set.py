@@ -280,7 +280,7 @@ class TopicSet(Generic[P]):
         self._forget(name)
 
     def _forget(self, name: str) -> None:
-        """Go on without a topic partition; if it returns it is a new one."""
+        """Go on without a topic partition, which is a new one if it returns."""
         self._starts.pop(name, None)
         self._names = [topic for topic in self._names if topic != name]
         self._gone.add(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options as Spark hands them over -> those of a read or a write.
+"""Parsing of the options that Spark hands over, for reads and for writes.
 
 One set of options often serves a read and a write: each knows those of the other.
 """

@@ -54,7 +54,7 @@ class TopicInfo:
     created: str = ""
 
     def is_another(self, created: str) -> bool:
-        """Return whether it is known to be another topic than one of its name.
+        """Return whether a topic of this name is known to be another one.
 
         Args:
             created: What tells that one.
