@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 #: The program that Spark runs on the driver for each source of a stream.
@@ -109,6 +109,7 @@ class Termination:
 
     def __init__(self) -> None:
         self._has_come = False
+        self._is_stopping = False
 
     def expect(self) -> None:
         """Exit on SIGTERM where this process only drives a reader."""
@@ -116,11 +117,18 @@ class Termination:
         if _program() == _SOURCE_RUNNER and is_main:
             signal.signal(signal.SIGTERM, self._leave)
 
-    def complete(self) -> None:
-        """End the process as Spark meant to, if the signal has come.
+    def stop(self, reader: Callable[[], None]) -> None:
+        """Stop the reader; end the process as Spark meant to, if the signal has come.
 
+        Spark closes the process's input first. The signal often comes while the reader
+        is stopped for that reason, and does not interrupt what the reader still does.
         What the process would still have to say is not read.
+
+        Args:
+            reader: Stops the reader.
         """
+        self._is_stopping = True
+        reader()
         if self._has_come:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -128,4 +136,5 @@ class Termination:
     def _leave(self, *_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._has_come = True
-        sys.exit()
+        if not self._is_stopping:
+            sys.exit()

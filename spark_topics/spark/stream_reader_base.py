@@ -63,8 +63,7 @@ class StreamReaderBase(PlainErrors, DataSourceStreamReader):
     def stop(self) -> None:
         """Let go of the cluster."""
         if self._planner is not None:
-            self._planner.stop()
-        self._termination.complete()
+            self._termination.stop(self._planner.stop)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an input partition, in order. On an executor.

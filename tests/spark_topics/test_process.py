@@ -51,7 +51,7 @@ def test_a_reader_is_stopped_first(
         signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)
     assert not kills
-    termination.complete()
+    termination.stop(lambda: None)
     assert kills == [(os.getpid(), signal.SIGTERM)]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -63,8 +63,26 @@ def test_a_stop_without_a_signal(
     run_as(monkeypatch, RUNNER)
     termination = Termination()
     termination.expect()
-    termination.complete()
+    termination.stop(lambda: None)
     assert not kills
+
+
+def test_a_stop_is_not_interrupted(
+    monkeypatch: pytest.MonkeyPatch, kills: list[tuple[int, int]]
+) -> None:
+    """A signal that comes meanwhile ends the process behind it."""
+    run_as(monkeypatch, RUNNER)
+    termination = Termination()
+    termination.expect()
+    stopped: list[int] = []
+
+    def stop() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        stopped.append(len(kills))
+
+    termination.stop(stop)
+    assert stopped == [0]
+    assert kills == [(os.getpid(), signal.SIGTERM)]
 
 
 @pytest.mark.parametrize("program", ["pyspark.daemon", "job", None])
