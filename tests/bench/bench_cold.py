@@ -69,7 +69,8 @@ def _first_rows(cluster: Cluster, topic: Topic, repeats: int) -> list[Case]:
 
 def _job_seconds(*arguments: str) -> float:
     began = time.monotonic()
-    return float(_last_line(cold_job.__name__, *arguments)) - began
+    _, ended = _last_line(cold_job.__name__, *arguments).split()
+    return float(ended) - began
 
 
 def cold_read(cluster: Cluster, topic: Topic) -> tuple[float, float]:

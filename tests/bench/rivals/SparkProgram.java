@@ -81,6 +81,11 @@ public final class SparkProgram {
                         .selectExpr(words[3].split(","))
                         .write().format("noop").mode("overwrite").save();
                 return null;
+            case "show": // service URL, topic, rows
+                int count = Integer.parseInt(words[3]);
+                spark.read().format(format).options(reading(words)).load()
+                        .select("value").limit(count).show(count);
+                return null;
             case "count": // service URL, topic
                 return spark.read().format(format).options(reading(words)).load().count();
             case "rows": // how many, input partitions, expressions of their id

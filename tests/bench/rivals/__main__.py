@@ -31,6 +31,7 @@ import pulsar
 
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
+from tests.bench import cold_job
 from tests.bench.__main__ import machine
 from tests.bench.bench_latency import percentile
 from tests.bench.bench_sink import row_expressions
@@ -176,11 +177,13 @@ class Rival:
         name: With its versions.
         system: "pulsar" or "kafka".
         command: Returns what starts it; takes a folder of its own, and its broker.
+        is_spark: Whether it reads with Spark.
     """
 
     name: str
     system: str
     command: Callable[[str, Broker], Sequence[str]]
+    is_spark: bool = False
 
 
 def _python(module: str) -> Callable[[str, Broker], Sequence[str]]:
@@ -221,11 +224,13 @@ def rivals() -> list[Rival]:
             f"pulsar-spark {facts['pulsar-spark']}, Spark {facts['pyspark']}",
             "pulsar",
             _python("own"),
+            is_spark=True,
         ),
         Rival(
             f"Scala connector {_version(_SCALA)}, Spark {_version(_SCALA_SPARK)}",
             "pulsar",
             _spark("pulsar", [_SCALA_LIBRARY, _SCALA, _SCALA_SPARK]),
+            is_spark=True,
         ),
         Rival(
             f"Flink {_FLINK}, connector {_FLINK_CONNECTOR}",
@@ -249,6 +254,7 @@ def rivals() -> list[Rival]:
             f"Kafka source of Spark {_KAFKA_SPARK}",
             "kafka",
             _spark("kafka", spark_kafka),
+            is_spark=True,
         ),
     ]
 
@@ -346,6 +352,29 @@ class _Comparison:
         result.rows, result.size_bytes = self._rows, self._rows * _SIZE_BYTES
         note(f"{rival.name}: {self._rows / seconds:,.0f} rows/s")
 
+    def show(self, rival: Rival, *, counts: bool) -> None:
+        """Show the first rows of the topic in a new process, as a user's job does.
+
+        Args:
+            rival: Shows them, where it reads with Spark.
+            counts: Whether the time goes into the result.
+        """
+        if not rival.is_spark:
+            return
+        broker, topic = self._brokers[rival.system], self._topics[rival.system]
+        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+            command = rival.command(folder, broker)
+            if rival is next(iter(self.results)):
+                # Ours has no more to import than a user's job.
+                command = [sys.executable, "-m", cold_job.__name__, broker.url, topic]
+            began = time.monotonic()
+            with Program(command, "rival-cold") as program:
+                program.ask("show", broker.url, topic, cold_job.ROWS)
+                seconds = time.monotonic() - began
+        if counts:
+            self.results[rival].first_rows_s.append(seconds)
+            note(f"{rival.name}: its first rows after {seconds:.1f} s")
+
     def follow(self, rival: Rival, seconds: float) -> None:
         """Follow a topic while its broker is killed, and count what is delivered."""
         note(f"{rival.name}: latency, and a killed broker")
@@ -411,7 +440,10 @@ def run(
         comparison.each(comparison.check)
         for _ in range(repeats):
             comparison.each(comparison.read)
-        comparison.each(lambda rival: comparison.follow(rival, seconds))
+        for number in range(repeats + 1):  # the first reads files that are cached then
+            comparison.each(partial(comparison.show, counts=number > 0))
+        if seconds:
+            comparison.each(lambda rival: comparison.follow(rival, seconds))
         return list(comparison.results.values())
 
 
@@ -420,7 +452,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20, help="of latency")
+    parser.add_argument(
+        "--seconds", type=float, default=20, help="of latency; 0 for none"
+    )
     parser.add_argument(
         "--only", default="", help="words of names, with commas between"
     )

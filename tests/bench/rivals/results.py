@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import compress
 from pathlib import Path
 from statistics import median
 
@@ -17,6 +18,7 @@ _HEADERS = (
     "rows/s",
     "MB/s",
     "rows/s of a busy core",
+    "first rows",
     "p50",
     "p99",
     "lost",
@@ -35,6 +37,7 @@ class Result:
         size_bytes: Of the values of a read.
         seconds: That each read took.
         cpu_s: Processor time of its processes during each read.
+        first_rows_s: From the start of each Spark job to its first rows on the screen.
         latencies_ms: From the call that sends a row to its delivery, before the kill:
             the percentiles 50 and 99.
         lost: Rows of the topic that never came.
@@ -48,6 +51,7 @@ class Result:
     size_bytes: int = 0
     seconds: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
+    first_rows_s: list[float] = field(default_factory=list)
     latencies_ms: tuple[float, float] = (0.0, 0.0)
     lost: int = 0
     repeated: int = 0
@@ -64,6 +68,7 @@ class Result:
                 f"{self.size_bytes / seconds / 1e6:.1f}",
                 f"{self.rows / median(self.cpu_s):,.0f}",
             ]
+        first_rows = f"{median(self.first_rows_s):.1f} s" if self.first_rows_s else ""
         stream = ["", "", "", "", self.failure]
         if not self.failure:
             stream = [
@@ -72,7 +77,7 @@ class Result:
                 f"{self.repeated:,}",
                 f"{self.restarts}",
             ]
-        return (self.name, *speed, *stream)
+        return (self.name, *speed, first_rows, *stream)
 
 
 def markdown(file: Path) -> str:
@@ -85,7 +90,11 @@ def markdown(file: Path) -> str:
 
 def table(results: Sequence[Result]) -> str:
     """Return the aligned Markdown table of some results."""
-    return aligned(_HEADERS, [result.cells() for result in results], {"reader"})
+    lines = [result.cells() for result in results]
+    # No jobs were cold where a run measured none.
+    filled = [any(column) for column in zip(*lines, strict=True)]
+    headers, *shown = (tuple(compress(line, filled)) for line in [_HEADERS, *lines])
+    return aligned(headers, shown, {"reader"})
 
 
 def save(
