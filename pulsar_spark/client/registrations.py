@@ -7,8 +7,9 @@ topic: without a registration the rows go at the next look, however many are unr
 
 SCALABLE_TOPIC_SUBSCRIBE registers a subscription. On 5.0.1 the registration lasts until
 SCALABLE_TOPIC_UNSUBSCRIBE or the admin REST ends it. 5.0.0-M1 ends the registration a
-minute after the connection that asked. Each segment is read by an ordinary consumer of
-that subscription.
+minute after the connection that asked, and UNSUBSCRIBE works on that connection alone.
+So a registration is a consumer of the connection, which is not closed as idle. Each
+segment is read by an ordinary consumer of that subscription.
 
 A topic's controller takes registrations: the broker that the brokers elected. When the
 controller ends, another broker is elected, and waits a minute for the registrations
@@ -20,11 +21,11 @@ Source: PIP-460; 5.0.0-M1 and 5.0.1 by trial.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Iterable
 
 from pulsar_spark.client.connection import Connection
+from pulsar_spark.client.consumers import TopicConsumer
 from pulsar_spark.client.lookup import TopicLookup, broker_address
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.requests import fan_out
@@ -37,9 +38,6 @@ logger = logging.getLogger("pulsar_spark.client")
 
 #: How long the end of a registration may wait for the broker's word, in seconds.
 _END_TIMEOUT_S = 5.0
-
-#: No connection has so many consumers that get entries: ids are unique on it.
-_consumer_ids = itertools.count(1 << 32)
 
 
 class Registrations:
@@ -56,19 +54,18 @@ class Registrations:
         self._lookup = TopicLookup(pool)
         # Topics whose controllers take no registration now.
         self._missing: set[str] = set()
-        # The consumer's id and connection, by topic.
-        self._consumers: dict[str, tuple[int, Connection]] = {}
+        self._registered: dict[str, TopicConsumer] = {}  # by topic
         # The URL of the controller that has the registration, by topic.
         self._controllers: dict[str, str] = {}
 
-    def current(self, topic: str) -> int | None:
-        """Return the number of the current registration at a topic, None without any.
+    def current(self, topic: str) -> TopicConsumer | None:
+        """Return the current registration at a topic, None without any.
 
-        As long as the number stays the same, no segment was deleted in which the
+        As long as it stays the same object, no segment was deleted in which the
         subscription had a backlog.
         """
-        consumer_id, connection = self._consumers.get(topic, (None, None))
-        return consumer_id if connection is not None and connection.is_open else None
+        registered = self._registered.get(topic)
+        return registered if registered is not None and registered.is_open else None
 
     def add(self, layouts: Iterable[Layout]) -> None:
         """Register the subscription where no registration lasts.
@@ -86,7 +83,7 @@ class Registrations:
         new: dict[str, Layout] = {}
         for layout in layouts:
             if self._has_moved(layout):
-                self._consumers.pop(layout.topic, None)
+                self._forget(layout.topic)
             if self.current(layout.topic) is None:
                 new[layout.topic] = layout
         if not new:
@@ -146,25 +143,32 @@ class Registrations:
             topic: self._pool.try_get(broker_address(url))
             for topic, url in urls.items()
         }
-        ids = {topic: next(_consumer_ids) for topic in urls}
+        consumers = {
+            topic: TopicConsumer(topic, connection)
+            for topic, connection in connections.items()
+            if isinstance(connection, Connection)
+        }
+        for consumer in consumers.values():
+            consumer.consumer_id = consumer.connection.attach(consumer)
         answers = fan_out(
             connections,
             {
                 topic: commands.scalable_topic_subscribe(
-                    topic, self._subscription, ids[topic], self._subscription
+                    topic, self._subscription, one.consumer_id, self._subscription
                 )
-                for topic in urls
+                for topic, one in consumers.items()
             },
             self._pool.options.operation_timeout_s,
         )
         results: dict[str, None | PulsarSparkError] = {}
         for topic, answer in answers.items():
-            connection = connections[topic]
             if isinstance(answer, PulsarSparkError):
+                if (one := consumers.get(topic)) is not None:
+                    one.connection.detach(one.consumer_id)
                 refused.add(topic)
                 results[topic] = answer
-            elif isinstance(connection, Connection):
-                self._consumers[topic] = ids[topic], connection
+            else:
+                self._registered[topic] = consumers[topic]
                 self._missing.discard(topic)
                 self._controllers.pop(topic, None)
                 if urls[topic]:
@@ -176,15 +180,27 @@ class Registrations:
         """Return the URL of the broker that manages a topic, "" where none does."""
         return layout.controllers[self._pool.options.service_url.uses_tls]
 
+    def _forget(self, topic: str) -> None:
+        registered = self._registered.pop(topic, None)
+        if registered is not None:
+            registered.connection.detach(registered.consumer_id)
+
+    def close(self) -> None:
+        """Let connections be idle. Brokers of 5.0.0-M1 then end the registrations."""
+        for topic in list(self._registered):
+            self._forget(topic)
+
     def end(self) -> None:
         """End all registrations. Brokers of 5.0.0-M1 keep these for a minute."""
-        connections = {topic: conn for topic, (_, conn) in self._consumers.items()}
+        registered = self._registered
         requests = {
-            topic: commands.scalable_topic_unsubscribe(consumer_id)
-            for topic, (consumer_id, _) in self._consumers.items()
+            topic: commands.scalable_topic_unsubscribe(one.consumer_id)
+            for topic, one in registered.items()
         }
-        self._consumers.clear()
-        for topic, answer in fan_out(connections, requests, _END_TIMEOUT_S).items():
+        connections = {topic: one.connection for topic, one in registered.items()}
+        answers = fan_out(connections, requests, _END_TIMEOUT_S)
+        self.close()
+        for topic, answer in answers.items():
             if isinstance(answer, PulsarSparkError):
                 logger.warning(
                     "The subscription %s stays registered at %s, which keeps its "

@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_spark.client.pool import ConnectionPool
+from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.client.registrations import Registrations
 from pulsar_spark.errors import BrokerError
+from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.layout import Layout
 from tests.support import patience
-from tests.support.scripted_broker import ScriptedBroker, cut, refuse, usual
+from tests.support.scripted_broker import (
+    ScriptedBroker,
+    client_options,
+    cut,
+    refuse,
+    usual,
+)
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 TOPIC = "topic://public/default/t"
 SUBSCRIBE, UNSUBSCRIBE = "SCALABLE_TOPIC_SUBSCRIBE", "SCALABLE_TOPIC_UNSUBSCRIBE"
@@ -59,6 +66,74 @@ def test_a_connection_that_broke(
     wait_until(lambda: registrations.current(TOPIC) is None)
     registrations.add(layouts(scripted))
     assert registrations.current(TOPIC) not in (None, before)
+
+
+class TestIdleConnections:
+    """``connectionMaxIdleSeconds`` closes no connection that a registration is on."""
+
+    def test_its_connection_stays(self, scripted: ScriptedBroker) -> None:
+        """Until the end: a plan that comes late finds the same registration."""
+        options = client_options(scripted.address, connection_max_idle_s=0.1)
+        with ConnectionPool(options) as pool, ScriptedBroker() as other:
+            registrations = Registrations(pool, "mine")
+            registrations.add(layouts(scripted))
+            before = registrations.current(TOPIC)
+            younger = pool.get(BrokerAddress(other.address))
+            wait_until(lambda: not younger.is_open)
+            registrations.add(layouts(scripted))
+            assert registrations.current(TOPIC) is before is not None
+            registrations.end()
+            assert scripted.requests[UNSUBSCRIBE] == 1
+
+    @pytest.mark.parametrize("end", [Registrations.end, Registrations.close])
+    def test_after_the_end(
+        self,
+        end: Callable[[Registrations], None],
+        scripted: ScriptedBroker,
+        registrations: Registrations,
+        pool: ConnectionPool,
+    ) -> None:
+        """Nothing needs the connection any more."""
+        registrations.add(layouts(scripted))
+        connection = pool.service()
+        assert not connection.is_idle
+        end(registrations)
+        assert registrations.current(TOPIC) is None
+        assert connection.is_idle
+
+    def test_after_a_refusal(
+        self, scripted: ScriptedBroker, registrations: Registrations, pool: ConnectionPool
+    ) -> None:
+        """Nothing was ever there."""
+        scripted.script(SUBSCRIBE, refuse("AuthorizationError"))
+        with pytest.raises(BrokerError):
+            registrations.add(layouts(scripted))
+        assert pool.service().is_idle
+
+    def test_after_another_broker_became_the_controller(
+        self, scripted: ScriptedBroker, registrations: Registrations, pool: ConnectionPool
+    ) -> None:
+        """The connection to the broker before is not needed."""
+        registrations.add(layouts(scripted))
+        with ScriptedBroker() as other:
+            registrations.add(layouts(other))
+            assert pool.service().is_idle
+            assert not pool.get(BrokerAddress(other.address)).is_idle
+
+
+def test_the_broker_lets_go(
+    scripted: ScriptedBroker, registrations: Registrations
+) -> None:
+    """It is another registration, though the connection lasts."""
+    registrations.add(layouts(scripted))
+    before = registrations.current(TOPIC)
+    (body,), (session,) = scripted.bodies[SUBSCRIBE], scripted.sessions
+    close = pb.CommandCloseConsumer(consumer_id=body.consumer_id, request_id=2**64 - 1)
+    session.send(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=close)
+    wait_until(lambda: registrations.current(TOPIC) is None)
+    registrations.add(layouts(scripted))
+    assert registrations.current(TOPIC) not in (None, before)
+    assert scripted.connections == 1
 
 
 def test_a_topic_without_a_controller(

@@ -215,6 +215,8 @@ class QuerySubscription:
                 self.registrations.end()
         else:
             consumers.close()
+            if self.registrations is not None:
+                self.registrations.close()
 
 
 def _how_to_delete(name: str, *, is_predefined: bool) -> str:

@@ -25,6 +25,7 @@ from pulsar_spark.source.plan.ranges import report_loss
 from pulsar_spark.topics import TopicName, last_segments
 
 if TYPE_CHECKING:
+    from pulsar_spark.client.consumers import TopicConsumer
     from pulsar_spark.client.registrations import Registrations
     from pulsar_spark.wire.layout import Layout
 
@@ -59,7 +60,7 @@ class Segments:
         self._registrations: Registrations | None = None
         # The registration that has protected each segment, or all of a topic, from the
         # last visit on.
-        self._protected: dict[str, int | None] = {}
+        self._protected: dict[str, TopicConsumer | None] = {}
         # Topics whose registration had lasted when their layouts were looked at.
         self._lasting: frozenset[str] = frozenset()
         self._sealed_since: dict[str, float] = {}
@@ -118,9 +119,9 @@ class Segments:
     def _is_protected(self, name: str) -> bool:
         """Return whether a registration has lasted since the last visit."""
         registration = self._registration(name)
-        return registration is not None and registration == self._protected.get(name)
+        return registration is not None and registration is self._protected.get(name)
 
-    def _registration(self, name: str) -> int | None:
+    def _registration(self, name: str) -> TopicConsumer | None:
         layout = self.layout_of(name)
         if layout is None or self._registrations is None:
             return None
