@@ -89,9 +89,13 @@ def obtain(get: Callable[[], bytes], broker: str, timeout_s: float) -> bytes:
     raise AuthError(
         f"The credentials for the broker {broker} could not be obtained: {reason}.",
         code="AuthenticationError",
-        broker=broker,
         retriable=is_late,
     )
+
+
+def is_without_credential(error: PulsarSparkError) -> bool:
+    """Return whether there was no credential to show, so that no broker was asked."""
+    return isinstance(error, AuthError) and not error.broker
 
 
 #: Shorter parts of a credential may be words of any sentence.

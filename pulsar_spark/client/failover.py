@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pulsar_spark.client.credentials import is_without_credential
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.errors import PulsarSparkError, TransportError
 from pulsar_spark.options import ClientOptions
@@ -52,6 +53,7 @@ def choose_cluster(options: ClientOptions, consequence: str) -> ClientOptions:
         consequence: What the use of another cluster means, as sentences of the warning.
 
     Raises:
+        AuthError: There is no credential to show to any cluster.
         TransportError: No cluster answers. The message has the reason of each.
         PulsarSparkError: Another cluster rejects the connection.
     """
@@ -84,12 +86,12 @@ def choose_cluster(options: ClientOptions, consequence: str) -> ClientOptions:
                 )
                 return _at(options, other)
             reasons.append(f"{other}: {error.message}")
-        retry.pause(
-            TransportError(
+        if not is_without_credential(error):
+            error = TransportError(
                 "No cluster can be reached, neither that of `service.url` nor those of"
                 f" `{NAME}`: check that their brokers are up. {' '.join(reasons)}"
             )
-        )
+        retry.pause(error)
 
 
 def _at(options: ClientOptions, url: ServiceUrl) -> ClientOptions:
@@ -160,7 +162,7 @@ def _first_answer(
         if not isinstance(outcome, PulsarSparkError):
             raise outcome
         errors.append(outcome)
-    refusals = [error for error in errors if not error.retriable]
+    refusals = [e for e in errors if not e.retriable or is_without_credential(e)]
     if refusals:
         return refusals[0]
     return TransportError(" ".join(error.message for error in errors))

@@ -19,7 +19,10 @@ from typing import NamedTuple, TypeVar
 from pulsar_spark.client.authentication import credential_provider, forget_parent
 from pulsar_spark.client.connect import connect
 from pulsar_spark.client.connection import Connection
-from pulsar_spark.client.credentials import CredentialProvider
+from pulsar_spark.client.credentials import (
+    CredentialProvider,
+    is_without_credential,
+)
 from pulsar_spark.errors import (
     AuthError,
     OptionError,
@@ -384,7 +387,8 @@ class ConnectionPool:
         """Return a connection to the first host of the service URL that answers.
 
         Raises:
-            AuthError: None of them does, and one because of who we are.
+            AuthError: None of them does, and one because of who we are; or there is no
+                credential to show to any.
             TransportError: None of them does; says why for each.
         """
         hosts = self._hosts
@@ -400,9 +404,11 @@ class ConnectionPool:
                 return connection
         if len(errors) == 1:
             raise errors[0]
-        for refusal in errors:
-            if isinstance(refusal, AuthError) and not refusal.retriable:
-                raise refusal  # another try would not change it
+        for error in errors:
+            if is_without_credential(error):
+                raise error  # whichever host is asked
+            if isinstance(error, AuthError) and not error.retriable:
+                raise error  # another try would not change it
         says = "No host of `service.url` answers. " + " ".join(
             error.message for error in errors
         )

@@ -18,7 +18,12 @@ from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.errors import AuthError, TransportError
 from pulsar_spark.options import ClientOptions, ServiceUrl
+from pulsar_spark.options.authentication import (
+    AuthenticationOptions,
+    ClientCredentials,
+)
 from pulsar_spark.options.failover import Failover
+from pulsar_spark.options.secret import Secret
 from tests.support import patience
 from tests.support.scripted_broker import (
     LOOPBACK,
@@ -212,6 +217,28 @@ class TestChoice:
 
         monkeypatch.setattr(ConnectionPool, "probe", probe)
         assert choice(options("a:1", others=[url("b:1")])) == url("a:1")
+
+    def test_there_is_no_credential_to_show(
+        self, scripted: ScriptedBroker, there: ScriptedBroker
+    ) -> None:
+        """That is said, and nothing of brokers: none was asked."""
+        server = f"http://{dead()}"
+        credential = ClientCredentials(Secret("b", "x"), "a", server)
+        given = options(
+            scripted.address,
+            scripted.address,
+            others=[url(there.address)],
+            lookup_timeout_s=0.5,
+            authentication=AuthenticationOptions("oauth2", credential),
+        )
+        with pytest.raises(AuthError, match=f"the server {server}") as caught:
+            choice(given)
+        assert caught.value.retriable
+        assert "cluster" not in caught.value.message
+        with ConnectionPool(given) as pool, pytest.raises(AuthError) as of_pool:
+            pool.service()
+        assert "No host" not in of_pool.value.message
+        assert not scripted.connections
 
     def test_the_first_one_refuses(
         self, scripted: ScriptedBroker, there: ScriptedBroker
