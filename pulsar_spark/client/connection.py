@@ -80,6 +80,9 @@ _ANSWERS_KEPT = 4
 #: What brokers show of us.
 CLIENT_VERSION = f"pulsar-spark-{__version__}"
 
+#: The fields of events in which a broker writes what it likes.
+_TEXTS = ("message", "method", "server_version", "service_url", "service_url_tls")
+
 _AUTH_CODES = frozenset({access.AUTHENTICATION, access.AUTHORIZATION})
 
 
@@ -594,8 +597,17 @@ class Connection:
             # Deliveries come only where the inbox takes them.
             inbox.deliver(cast("Sequence[Delivery]", deliveries))
 
-    def _dispatch(self, event: Event) -> None:
-        match event:
+    def _cleared(self, event: Event) -> Event:
+        """Return an event without the credentials that the broker's texts repeat."""
+        texts = {
+            name: self.without_secrets(getattr(event, name))
+            for name in _TEXTS
+            if hasattr(event, name)
+        }
+        return replace(cast("Any", event), **texts) if texts else event
+
+    def _dispatch(self, told: Event) -> None:
+        match event := self._cleared(told):
             case Queued():
                 self._queued(event)
             case Refusal():
@@ -638,13 +650,13 @@ class Connection:
             for request in waiting:
                 del self._requests[request.request_id]
         for request in waiting:
-            error = migration_error(event, self.broker)
-            message = self.without_secrets(error.message)
-            self._fail_all([request], error.saying(message))
+            self._fail_all([request], migration_error(event, self.broker))
 
     def _challenged(self, challenge: AuthChallenged) -> None:
         credentials = self._credentials
-        if credentials is None or challenge.method not in ("", credentials.method):
+        # Cleared as that of the challenge is: a password may be just this word.
+        own = "" if credentials is None else self.without_secrets(credentials.method)
+        if credentials is None or challenge.method not in ("", own):
             why = "but the credentials are for "
             why += "none" if credentials is None else credentials.method
             raise AuthError(
@@ -746,10 +758,7 @@ class Connection:
     def _refusal_error(
         self, refusal: Refusal | SendRefused, **about: str
     ) -> BrokerError:
-        message = self.without_secrets(refusal.message)
-        return refusal_error(
-            replace(refusal, message=message), self.broker, self._credentials, **about
-        )
+        return refusal_error(refusal, self.broker, self._credentials, **about)
 
     def without_secrets(self, text: str) -> str:
         """Return a broker's text without the credentials shown to the broker."""

@@ -370,10 +370,10 @@ class TopicLookup:
             return AskAgainError(
                 f"{topic}: The broker's answer to LOOKUP names no broker."
             )
-        broker = None if self._repeats_credential(url) else _host_and_port(url)
-        if broker is None:
+        address = self.broker_address(url)
+        if address is None:
             return _no_address(self._pool.without_secrets(url))
-        address = BrokerAddress(broker)
+        broker = address.physical
         if answer.proxy_through_service_url:
             service = other_service or self._pool.service_address()
             if service != broker:
@@ -386,6 +386,14 @@ class TopicLookup:
         if answer.response == pb.CommandLookupTopicResponse.Redirect:
             return _Question(address, answer.authoritative, other_service)
         return address
+
+    def broker_address(self, url: str) -> BrokerAddress | None:
+        """Return the address in a broker's URL.
+
+        None where the URL has none, or one that repeats the credential.
+        """
+        host = None if self._repeats_credential(url) else _host_and_port(url)
+        return None if host is None else BrokerAddress(host)
 
     def _repeats_credential(self, url: str) -> bool:
         """Return whether a broker's URL repeats the credential."""
@@ -532,12 +540,6 @@ def _unknown(topic: str, service: Connection | PulsarSparkError) -> PulsarSparkE
 
 def _addresses(found: Iterable[object]) -> set[BrokerAddress]:
     return {broker for broker in found if isinstance(broker, BrokerAddress)}
-
-
-def broker_address(url: str) -> BrokerAddress | None:
-    """Return the address in a broker's URL, None where the URL is no such."""
-    host = _host_and_port(url)
-    return None if host is None else BrokerAddress(host)
 
 
 def _host_and_port(url: str) -> str | None:

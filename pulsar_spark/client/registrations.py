@@ -26,7 +26,7 @@ from collections.abc import Iterable
 
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import TopicConsumer
-from pulsar_spark.client.lookup import TopicLookup, broker_address
+from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.requests import fan_out
 from pulsar_spark.errors import PulsarSparkError
@@ -140,7 +140,7 @@ class Registrations:
         urls = {topic: self._controller_of(layouts[topic]) for topic in topics}
         # Where no broker manages a topic any broker will do.
         connections = {
-            topic: self._pool.try_get(broker_address(url))
+            topic: self._pool.try_get(self._lookup.broker_address(url))
             for topic, url in urls.items()
         }
         consumers = {

@@ -23,6 +23,7 @@ from pulsar_spark.errors import (
     OptionError,
     ProtocolError,
     PulsarSparkError,
+    TopicMigratedError,
     TopicNotFoundError,
     TransportError,
 )
@@ -30,7 +31,7 @@ from pulsar_spark.loops.sends import Receipt
 from pulsar_spark.options import ClientOptions, ServiceUrl
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_api_pb2 as pb
-from pulsar_spark.wire.commands import Request
+from pulsar_spark.wire.commands import Request, SubscribeRequest
 from pulsar_spark.wire.frames import encode_frame
 from pulsar_spark.wire.outgoing import EntryEncoder
 from pulsar_spark.wire.protocol import DONE, ClientProtocol, Delivery, SendRefused
@@ -41,6 +42,7 @@ from tests.support.scripted_broker import (
     cut,
     garbage,
     late,
+    migrated,
     numbered,
     refuse,
     refuse_entry,
@@ -412,6 +414,58 @@ class TestCredentials:
             dial(scripted, Constant())
         assert shown in caught.value.message
         assert shown in caught.value.server_message
+
+    @pytest.mark.parametrize("said", ["{}", "pulsar://{}:6650", "a\n{}.b"])
+    def test_a_broker_that_repeats_the_credential_anywhere(
+        self, scripted: ScriptedBroker, said: str
+    ) -> None:
+        """No text of any command has it, wherever the text goes."""
+        keys = Keys()
+        text = said.format("secret-1")
+        scripted.server_version = text
+        scripted.script("SUBSCRIBE", migrated(text, text))
+        scripted.script("LOOKUP", refuse("MetadataError", text))
+        with dial(scripted, keys) as connection:
+            subscription = commands.subscribe(
+                "t", connection.attach(Box()), SubscribeRequest("s")
+            )
+            errors = [
+                outcome(connection.request(one)) for one in (subscription, LOOKUP)
+            ]
+            (session,) = scripted.sessions
+            challenge(session, text)
+            wait_until(lambda: not connection.is_open)
+            errors.append(outcome(connection.request(LOOKUP)))
+            told = [connection.server_version, *(vars(one) for one in errors)]
+        assert [type(one) for one in errors] == [
+            TopicMigratedError,
+            BrokerError,
+            AuthError,
+        ]
+        assert all("<secret>" in str(one) for one in told)
+        assert "secret-1" not in str(told)
+
+    @pytest.mark.parametrize("word", ["token", "pulsar"])
+    def test_a_credential_that_is_a_word_of_the_protocol(
+        self, scripted: ScriptedBroker, word: str
+    ) -> None:
+        """As in trials: challenges are answered, and addresses are addresses."""
+
+        class Word(Keys):
+            def data(self) -> bytes:
+                return f"ann:{word}".encode()
+
+        scripted.script("SUBSCRIBE", migrated("pulsar://green:6650"))
+        with dial(scripted, Word()) as connection:
+            (session,) = scripted.sessions
+            challenge(session)
+            wait_until(lambda: "AUTH_RESPONSE" in scripted.requests)
+            subscription = commands.subscribe(
+                "t", connection.attach(Box()), SubscribeRequest("s")
+            )
+            error = outcome(connection.request(subscription))
+        assert isinstance(error, TopicMigratedError)
+        assert error.service_url == "pulsar://green:6650"
 
     def test_a_broker_that_repeats_the_credential_before(
         self, scripted: ScriptedBroker

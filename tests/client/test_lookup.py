@@ -22,7 +22,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
     TransportError,
 )
-from pulsar_spark.options.authentication import AuthenticationOptions, Token
+from pulsar_spark.options.authentication import AuthenticationOptions, Login, Token
 from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.layout import Layout
@@ -588,6 +588,18 @@ class TestBrokers:
         assert "<secret>" in str(error)
         assert secret.lower() not in f"{error!r} {error}".lower()
         assert scripted.connections == 1
+
+    def test_a_password_that_each_address_has(self, scripted: ScriptedBroker) -> None:
+        """It is a word like another: brokers are found."""
+        password = Secret("pulsar", "x")
+        options = client_options(
+            scripted.address,
+            authentication=AuthenticationOptions("basic", Login("ann", password)),
+        )
+        with ConnectionPool(options) as pool:
+            assert TopicLookup(pool).brokers([TOPIC])[TOPIC] == BrokerAddress(
+                scripted.address
+            )
 
     @pytest.mark.parametrize("how", ["Connect", "Redirect"])
     @pytest.mark.parametrize("field", ["brokerServiceUrl", "brokerServiceUrlTls"])

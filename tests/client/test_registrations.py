@@ -10,6 +10,8 @@ import pytest
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.client.registrations import Registrations
 from pulsar_spark.errors import BrokerError
+from pulsar_spark.options.authentication import AuthenticationOptions, Token
+from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.layout import Layout
 from tests.support import patience
@@ -248,6 +250,20 @@ class TestControllers:
             assert registrations.current(TOPIC) == number
         registrations.add(layouts(other))
         assert registrations.current(TOPIC) != number
+
+
+def test_a_controller_that_is_the_credential(scripted: ScriptedBroker) -> None:
+    """The resolver is not asked for its name: any broker is asked."""
+    secret = "a-token-of-the-test"
+    options = client_options(
+        scripted.address,
+        authentication=AuthenticationOptions("token", Token(Secret(secret))),
+    )
+    with ConnectionPool(options) as pool:
+        pool.service()
+        registrations = Registrations(pool, "mine")
+        registrations.add([Layout(TOPIC, 0, (), (f"pulsar://{secret}:6650", ""))])
+        assert registrations.current(TOPIC) is not None
 
 
 def test_a_refusal(scripted: ScriptedBroker, registrations: Registrations) -> None:
