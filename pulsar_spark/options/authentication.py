@@ -19,6 +19,7 @@ from pulsar_spark.errors import OptionError, foreign_text
 from pulsar_spark.options.secret import Secret
 from spark_topics.options.given import Given
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by
+from spark_topics.options.tls import conversion_of
 from spark_topics.options.values import nearest, plain_text
 from spark_topics.text import load_object
 
@@ -462,6 +463,11 @@ def _certificate(params: _Params) -> ClientCertificate:
 
 def _key_store(params: _Params) -> ClientKeyStore:
     params.read("keyStoreType", "keyStorePath", "keyStorePassword")
+    if params["keyStoreType"].upper() not in ("", "PKCS12"):
+        raise OptionError(
+            f"{params.option}: keyStoreType must be PKCS12, for only Java reads others."
+            f" Make a PKCS12 store by `{conversion_of('store.jks')}`."
+        )
     return ClientKeyStore(
         params["keyStoreType"],
         params.path("keyStorePath"),
@@ -495,6 +501,8 @@ def _client_credentials(params: _Params) -> ClientCredentials:
         )
     if is_named and not params["issuerUrl"]:
         raise OptionError(f"{params.option} lacks issuerUrl.")
+    if params["allowHttp"].lower() not in ("", "true", "false"):
+        raise OptionError(f"{params.option}: allowHttp must be true or false.")
     if params["issuerUrl"]:
         check_url(params["issuerUrl"], f"{params.option}: issuerUrl")
     return ClientCredentials(

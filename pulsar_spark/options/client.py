@@ -22,7 +22,13 @@ from pulsar_spark.options.failover import (
 )
 from pulsar_spark.options.patience import Patience
 from pulsar_spark.options.service_url import ServiceUrl, parse_service_url
-from pulsar_spark.options.tls import TlsOptions, tls_options
+from pulsar_spark.options.tls import (
+    CERTIFICATE,
+    KEY,
+    KEY_STORE,
+    TlsOptions,
+    tls_options,
+)
 from spark_topics.options.given import Given
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by
 from spark_topics.options.values import (
@@ -262,12 +268,14 @@ def _showing(
         tls: As its own options say.
     """
     if isinstance(credential, ClientCertificate):
+        own = credential.certificate_path, credential.key_path, ""
         tls = replace(
             tls,
             certificate_path=credential.certificate_path or tls.certificate_path,
             key_path=credential.key_path or tls.key_path,
         )
     elif isinstance(credential, ClientKeyStore):
+        own = "", "", credential.path
         if credential.path:
             tls = replace(
                 tls,
@@ -277,6 +285,13 @@ def _showing(
     else:
         return tls
     method = "pulsar.client.authPluginClassName"
+    names = zip((CERTIFICATE, KEY, KEY_STORE), own, strict=True)
+    others = [name for name, path in names if name in given and given[name] != path]
+    if any(own) and others:
+        given.problems.append(
+            f"{method} asks for the certificate that its parameters name, and"
+            f" {others[0]} names another one: leave one of them out."
+        )
     service_url = given["service.url"]
     if service_url is not None and not service_url.uses_tls:
         given.problems.append(

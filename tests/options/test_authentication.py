@@ -338,6 +338,7 @@ class TestOAuth2:
             ({"privateKey": "{}", "issuerUrl": "auth.example.com"}, "be a URL"),
             ({"privateKey": "{}", "issuerUrl": "file:///etc/passwd"}, "be a URL"),
             ({"privateKey": "{}", "issuerUrl": "https://[x"}, "be a URL"),
+            ({"privateKey": "{}", "allowHttp": "yes"}, "allowHttp must be true or"),
         ],
     )
     def test_problems(self, params: dict[str, str], text: str) -> None:

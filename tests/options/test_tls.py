@@ -236,6 +236,51 @@ class TestIdentity:
         assert found.key_store_password.read() == PASSWORD
         assert PASSWORD not in repr(found)
 
+    PEM = "tlsCertFile:/c,tlsKeyFile:/k"
+    STORE = "keyStorePath:/s"
+
+    @pytest.mark.parametrize(
+        ("method", "params", "options", "is_same"),
+        [
+            ("tls", PEM, ("/c", "/k", ""), True),
+            ("tls", PEM, ("/other", "/k", ""), False),
+            ("tls", PEM, ("/c", "/other", ""), False),
+            ("tls", PEM, ("", "", "/s"), False),
+            ("tls", "", ("", "", "/s"), True),
+            ("keystore", STORE, ("", "", "/s"), True),
+            ("keystore", STORE, ("", "", "/other"), False),
+            ("keystore", STORE, ("/c", "/k", ""), False),
+            ("keystore", "", ("/c", "/k", ""), True),
+        ],
+    )
+    def test_it_is_named_twice(
+        self, method: str, params: str, options: tuple[str, str, str], *, is_same: bool
+    ) -> None:
+        """The same one may be, another one may not: which would TLS show?"""
+        names = "tlsCertificateFilePath", "tlsKeyFilePath", "tlsKeyStorePath"
+        given = {C + n: text for n, text in zip(names, options, strict=True) if text}
+        if options[2]:
+            given[f"{C}useKeyStoreTls"] = "true"
+        given |= {self.METHOD: method, **({self.PARAMS: params} if params else {})}
+        if is_same:
+            found = tls(**given)
+            shown = found.certificate_path, found.key_path, found.key_store_path
+            assert tuple(text or "" for text in shown) == options
+        else:
+            (problem,) = problems(given)
+            assert "names another one" in problem
+
+    @pytest.mark.parametrize("kind", ["JKS", "FOO"])
+    def test_a_key_store_that_only_java_reads(self, kind: str) -> None:
+        """The way to another one is told."""
+        given = {
+            self.METHOD: "keystore",
+            self.PARAMS: f"keyStorePath:/k,keyStoreType:{kind}",
+        }
+        (problem,) = problems(given)
+        assert "keyStoreType must be PKCS12" in problem
+        assert "keytool" in problem
+
     def test_none_at_all(self) -> None:
         """It could never work."""
         (problem,) = problems({self.METHOD: "tls"})
