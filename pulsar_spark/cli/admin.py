@@ -58,12 +58,13 @@ def check_admin_url(text: str) -> str:
     Raises:
         OptionError: It is none; says nothing of a user or a password in it.
     """
+    url = text.strip()
     try:
-        parts = urlsplit(text.strip())
+        parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         fits = False
-    if not fits or "@" in text:
+    if not fits or "@" in url or not all("!" <= c <= "~" for c in url):
         raise OptionError(
             "The address of the admin REST must be http://host:port or"
             " https://host:port, with nothing before the host."

@@ -27,6 +27,7 @@ from pulsar_spark.options import (
     parse_read_options,
 )
 from pulsar_spark.options.client import DEFAULT_PREFIX
+from pulsar_spark.options.failover import NAME as FAILOVER
 from pulsar_spark.topics import TopicName
 from spark_topics.client.resolving import is_here
 
@@ -273,23 +274,23 @@ def cluster_of(arguments: argparse.Namespace) -> Cluster:
 def admin_of(url: str, given: Mapping[str, str]) -> Admin:
     """Return the admin REST at an address, asked as options say who asks.
 
-    ``service.url`` may be missing, and TLS goes by the address.
+    ``service.url`` may be missing, and TLS goes by the address. Other clusters play no
+    part.
 
     Raises:
         OptionError: The options cannot work, or a credential would be readable on its
             way, although brokers are not spoken to like that.
     """
     url = check_admin_url(url)
-    scheme, _, host = url.partition("://")
-    options = dict(given)
+    is_https = url.startswith("https:")
+    options = {n: v for n, v in given.items() if canonical_name(n) != FAILOVER}
     names = [name for name in options if canonical_name(name) == "service.url"]
     is_plain = any(options[n].strip().startswith("pulsar://") for n in names)
-    is_safe = scheme == "https" or is_here(urlsplit(url).hostname or "")
-    if scheme == "https" or not names:
+    is_safe = is_https or is_here(urlsplit(url).hostname or "")
+    if is_https or not names:
         for name in names:
             del options[name]
-        broker = "pulsar+ssl" if scheme == "https" else "pulsar"
-        options["service.url"] = f"{broker}://{host}"
+        options["service.url"] = "pulsar+ssl://admin"  # with which all of TLS goes
     admin = Admin(url, parse_common_options(options).client)
     if admin.shows_credentials and not (is_safe or is_plain):
         raise OptionError(

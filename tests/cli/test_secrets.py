@@ -12,6 +12,8 @@ import pytest
 from pulsar_spark.cli import doctor
 from pulsar_spark.cli.arguments import admin_of
 from pulsar_spark.errors import OptionError
+from pulsar_spark.options import parse_common_options
+from pulsar_spark.options.failover import NAME as FAILOVER
 from tests.support.admin_stub import AdminStub
 from tests.support.checkpoints import offset, write_checkpoint
 from tests.support.scripted_broker import ScriptedBroker, refuse
@@ -243,3 +245,33 @@ def test_by_http_to_another_machine(
         assert SECRET not in str(caught.value)
     else:
         assert admin_of(admin, given).url == admin
+
+
+@pytest.mark.parametrize("admin", ["http://localhost:8080", "https://a.example:8443"])
+@pytest.mark.parametrize(
+    ("service", "options"),
+    [
+        ("pulsar://a", {FAILOVER: '{"secondary": ["pulsar://b"]}'}),
+        (
+            "pulsar+ssl://a",
+            {FAILOVER: '{"primary": "pulsar+ssl://a", "secondary": ["pulsar+ssl://b"]}'},
+        ),
+        ("pulsar+ssl://a", {"pulsar.client.tlsTrustCertsFilePath": "/ca.pem"}),
+        (
+            "pulsar+ssl://a",
+            {
+                "pulsar.client.authPluginClassName": "tls",
+                "pulsar.client.authParams": "tlsCertFile:/c,tlsKeyFile:/k",
+            },
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_options_of_a_job(
+    admin: str, service: str, options: dict[str, str], *, is_named: bool
+) -> None:
+    """They suit the admin REST, too, with ``service.url`` or without."""
+    given = {**options, **({"service.url": service} if is_named else {})}
+    if is_named:
+        parse_common_options(given)
+    assert admin_of(admin, given).url == admin
