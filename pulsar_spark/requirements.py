@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 
 from pulsar_spark.errors import PackagesError
+from spark_topics.releases import parse_release
 
 #: The packages by their modules. PySpark has pyarrow of its own accord, or fails first.
 _PACKAGES = {
@@ -16,14 +17,23 @@ _PACKAGES = {
     "pyarrow": "pyarrow",
 }
 
+#: As in pyproject.toml; and the first release. Clusters may bring an older one.
+PROTOBUF = "protobuf>=5.29.5,<8"
+_PROTOBUF = 5, 29
+
 
 def require_packages() -> None:
     """Check that the packages are installed, before an import fails.
 
     Raises:
-        PackagesError: A package is missing; the error names all that are.
+        PackagesError: A package is missing, or too old; the error names all that are.
     """
     missing = [name for module, name in _PACKAGES.items() if not _is_there(module)]
+    if "protobuf" not in missing:
+        import google.protobuf as protobuf
+
+        if (parse_release(protobuf.__version__) or _PROTOBUF) < _PROTOBUF:
+            missing.append(f"'{PROTOBUF}'")
     if missing:
         names = " ".join(missing)
         raise PackagesError(

@@ -6,7 +6,7 @@ Every package imports this module first, for its effect.
 
 import sys
 
-from spark_topics.releases import SPARK, text
+from spark_topics.releases import SPARK, parse_release, text
 
 if sys.platform == "win32":
     raise ImportError(
@@ -17,7 +17,7 @@ if sys.platform == "win32":
 
 # Clusters bring their own Spark: a dependency would install a second one next to it.
 try:
-    import pyspark  # noqa: F401
+    import pyspark
 except ModuleNotFoundError as error:
     if error.name != "pyspark":
         raise
@@ -27,3 +27,9 @@ except ModuleNotFoundError as error:
         f"`pip install 'pyspark>={text(SPARK)}'` with this Python.",
         name="pyspark",
     ) from None
+if (parse_release(str(pyspark.__version__)) or SPARK) < SPARK:
+    raise ImportError(
+        f"pulsar-spark needs Spark {text(SPARK)} or newer, and {sys.executable} has "
+        f"PySpark {pyspark.__version__}.",
+        name="pyspark",
+    )

@@ -251,7 +251,7 @@ LAYERS = {
     "schemas": Layer(("text", "schemas.info"), ("google",), _NETWORK + _CLOCK),
     "schemas.info": Layer((), (), _NETWORK + _CLOCK),
     "checksums": Layer((), ("crc32c",), _NETWORK + _CLOCK),
-    "requirements": Layer(("errors",), (), _NETWORK + _CLOCK),
+    "requirements": Layer(("errors", "releases"), ("google",), _NETWORK + _CLOCK),
     # The inner loops over bytes, compiled.
     "loops": Layer(("errors",), (), _NETWORK + _CLOCK),
     "loops.avro_write": Layer((), (), _NETWORK + _CLOCK),

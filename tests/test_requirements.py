@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from pulsar_spark.requirements import require_packages
+from pulsar_spark.requirements import PROTOBUF, require_packages
+from tests.support.products import ROOT
 
 #: Runs where these modules are not installed, as far as Python can tell.
 _WITHOUT = "import sys\nfor name in {!r}:\n    sys.modules[name] = None\n"
@@ -49,6 +50,21 @@ def test_commands_say_what_to_install(
     assert done.stderr.startswith("[PULSAR_PACKAGES] ")
     assert f"`{sys.executable} -m pip install {packages}`" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_old_protobuf() -> None:
+    """The command installs one that pyproject.toml allows."""
+    code = (
+        "import google.protobuf\n"
+        "google.protobuf.__version__ = '4.25.3'\n"
+        "from pulsar_spark.cli.main import main\n"
+        "sys.exit(main(['doctor']))"
+    )
+    done = run_without([], code)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("[PULSAR_PACKAGES] ")
+    assert f"-m pip install '{PROTOBUF}'`" in done.stderr
+    assert f'"{PROTOBUF}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_a_read_says_what_to_install() -> None:

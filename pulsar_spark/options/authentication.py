@@ -19,7 +19,6 @@ from pulsar_spark.errors import OptionError, foreign_text
 from pulsar_spark.options.secret import Secret
 from spark_topics.options.given import Given
 from spark_topics.options.spec import OptionSpec, Scope, option, set_by
-from spark_topics.options.tls import conversion_of
 from spark_topics.options.values import nearest, plain_text
 from spark_topics.text import load_object
 
@@ -465,8 +464,8 @@ def _key_store(params: _Params) -> ClientKeyStore:
     params.read("keyStoreType", "keyStorePath", "keyStorePassword")
     if params["keyStoreType"].upper() not in ("", "PKCS12"):
         raise OptionError(
-            f"{params.option}: keyStoreType must be PKCS12, for only Java reads others."
-            f" Make a PKCS12 store by `{conversion_of('store.jks')}`."
+            f"{params.option}: keyStoreType must be PKCS12. Stores of type JKS can be"
+            " read by Java only: make a PKCS12 store by `keytool -importkeystore`."
         )
     return ClientKeyStore(
         params["keyStoreType"],

@@ -35,3 +35,14 @@ def test_no_spark(package: str) -> None:
         f"ImportError: PySpark is not installed in {sys.executable}."
     )
     assert "`pip install 'pyspark>=4.0'` with this Python." in line
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_an_old_spark(package: str) -> None:
+    """Both releases are named, instead of a module that Spark lacks."""
+    line = last_line(
+        "import sys, types; sys.modules['pyspark'] = old = types.ModuleType('pyspark');"
+        f"old.__version__ = '3.5.1'; import {package}"
+    )
+    assert line.startswith("ImportError: pulsar-spark needs Spark 4.0 or newer, and ")
+    assert line.endswith(" has PySpark 3.5.1.")
