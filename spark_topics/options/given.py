@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from spark_topics.errors import OptionError
 from spark_topics.options.spec import Model, OptionSpec, Scope, Support, specs_by_field
 from spark_topics.system import System
+from spark_topics.text import is_unicode
 
 _ModelT = TypeVar("_ModelT", bound=Model)
 
@@ -248,6 +249,9 @@ class Given:
     def _parsed(self, spec: OptionSpec[Any], text: str) -> Any:
         if not text.strip():
             self.problems.append(f"{spec.name} is empty: set it or leave it out.")
+            return None
+        if not is_unicode(text):  # bytes of a command line, that no request can carry
+            self.problems.append(f"{spec.name} has bytes that are not UTF-8.")
             return None
         try:
             return spec.parse(text, spec.name)

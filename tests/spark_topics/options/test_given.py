@@ -131,6 +131,12 @@ def test_a_value_with_a_problem_counts_as_given() -> None:
         assert len(given.problems) == 1
 
 
+def test_bytes_that_are_not_utf_8() -> None:
+    """As a shell may give them: no text of a request can have them."""
+    given = batch(**{"tube.master": "caf\udce9"})
+    assert given.problems == ["tube.master has bytes that are not UTF-8."]
+
+
 def test_all_problems_at_once() -> None:
     """Each has its sentence, and checks made later add theirs."""
     given = Given(
