@@ -120,7 +120,7 @@ def without_secret(sentence: str, shown: bytes) -> str:
             decoded = base64.b64decode(padded, b"-_", validate=True)
             hidden.add(decoded.decode("utf-8", "replace"))
     for part in sorted(hidden, key=len, reverse=True):
-        # What is in each URL is no secret, though a password for trials may be just that.
+        # A password for trials may be the word that each URL begins with.
         if len(part) >= _LEAST_HIDDEN and part.lower() not in "pulsar+ssl://":
             # In any case: names of hosts are repeated in lower case.
             sentence = re.sub(re.escape(part), "<secret>", sentence, flags=re.I)

@@ -154,17 +154,17 @@ class Registrations:
             connections,
             {
                 topic: commands.scalable_topic_subscribe(
-                    topic, self._subscription, one.consumer_id, self._subscription
+                    topic, self._subscription, consumer.consumer_id, self._subscription
                 )
-                for topic, one in consumers.items()
+                for topic, consumer in consumers.items()
             },
             self._pool.options.operation_timeout_s,
         )
         results: dict[str, None | PulsarSparkError] = {}
         for topic, answer in answers.items():
             if isinstance(answer, PulsarSparkError):
-                if (one := consumers.get(topic)) is not None:
-                    one.connection.detach(one.consumer_id)
+                if (consumer := consumers.get(topic)) is not None:
+                    consumer.connection.detach(consumer.consumer_id)
                 refused.add(topic)
                 results[topic] = answer
             else:
@@ -194,10 +194,12 @@ class Registrations:
         """End all registrations. Brokers of 5.0.0-M1 keep these for a minute."""
         registered = self._registered
         requests = {
-            topic: commands.scalable_topic_unsubscribe(one.consumer_id)
-            for topic, one in registered.items()
+            topic: commands.scalable_topic_unsubscribe(consumer.consumer_id)
+            for topic, consumer in registered.items()
         }
-        connections = {topic: one.connection for topic, one in registered.items()}
+        connections = {
+            topic: consumer.connection for topic, consumer in registered.items()
+        }
         answers = fan_out(connections, requests, _END_TIMEOUT_S)
         self.close()
         for topic, answer in answers.items():

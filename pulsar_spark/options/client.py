@@ -286,11 +286,11 @@ def _showing(
         return tls
     method = "pulsar.client.authPluginClassName"
     names = zip((CERTIFICATE, KEY, KEY_STORE), own, strict=True)
-    others = [name for name, path in names if name in given and given[name] != path]
-    if any(own) and others:
+    surplus = [name for name, path in names if name in given and given[name] != path]
+    if any(own) and surplus:
         given.problems.append(
             f"{method} asks for the certificate that its parameters name, and"
-            f" {others[0]} names another one: leave one of them out."
+            f" {surplus[0]} names another one: leave one of them out."
         )
     service_url = given["service.url"]
     if service_url is not None and not service_url.uses_tls:

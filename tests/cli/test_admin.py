@@ -58,8 +58,19 @@ def token(secret: str = SECRET) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "broker:8080", "ftp://a", "http://", "http://u:p@a:1", "http://a:x"]
-    + ["http://a b:80", "http://\u00fc:80", "http://a:80/b c", "http://a\n:80"]
+    "text",
+    [
+        "",
+        "broker:8080",
+        "ftp://a",
+        "http://",
+        "http://u:p@a:1",
+        "http://a:x",
+        "http://a b:80",
+        "http://\u00fc:80",
+        "http://a:80/b c",
+        "http://a\n:80",
+    ],
 )
 def test_addresses_that_are_none(text: str) -> None:
     """They are an error that shows nothing of them."""

@@ -254,7 +254,9 @@ def test_by_http_to_another_machine(
         ("pulsar://a", {FAILOVER: '{"secondary": ["pulsar://b"]}'}),
         (
             "pulsar+ssl://a",
-            {FAILOVER: '{"primary": "pulsar+ssl://a", "secondary": ["pulsar+ssl://b"]}'},
+            {
+                FAILOVER: '{"primary": "pulsar+ssl://a", "secondary": ["pulsar+ssl://b"]}'
+            },
         ),
         ("pulsar+ssl://a", {"pulsar.client.tlsTrustCertsFilePath": "/ca.pem"}),
         (

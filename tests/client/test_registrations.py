@@ -104,7 +104,10 @@ class TestIdleConnections:
         assert connection.is_idle
 
     def test_after_a_refusal(
-        self, scripted: ScriptedBroker, registrations: Registrations, pool: ConnectionPool
+        self,
+        scripted: ScriptedBroker,
+        registrations: Registrations,
+        pool: ConnectionPool,
     ) -> None:
         """Nothing was ever there."""
         scripted.script(SUBSCRIBE, refuse("AuthorizationError"))
@@ -113,7 +116,10 @@ class TestIdleConnections:
         assert pool.service().is_idle
 
     def test_after_another_broker_became_the_controller(
-        self, scripted: ScriptedBroker, registrations: Registrations, pool: ConnectionPool
+        self,
+        scripted: ScriptedBroker,
+        registrations: Registrations,
+        pool: ConnectionPool,
     ) -> None:
         """The connection to the broker before is not needed."""
         registrations.add(layouts(scripted))
