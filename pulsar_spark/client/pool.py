@@ -404,11 +404,11 @@ class ConnectionPool:
                 return connection
         if len(errors) == 1:
             raise errors[0]
-        for error in errors:
-            if is_without_credential(error):
-                raise error  # whichever host is asked
-            if isinstance(error, AuthError) and not error.retriable:
-                raise error  # another try would not change it
+        for refusal in errors:
+            if is_without_credential(refusal):
+                raise refusal  # whichever host is asked
+            if isinstance(refusal, AuthError) and not refusal.retriable:
+                raise refusal  # another try would not change it
         says = "No host of `service.url` answers. " + " ".join(
             error.message for error in errors
         )

@@ -163,7 +163,8 @@ class Registrations:
         results: dict[str, None | PulsarSparkError] = {}
         for topic, answer in answers.items():
             if isinstance(answer, PulsarSparkError):
-                if (consumer := consumers.get(topic)) is not None:
+                if topic in consumers:
+                    consumer = consumers[topic]
                     consumer.connection.detach(consumer.consumer_id)
                 refused.add(topic)
                 results[topic] = answer
