@@ -37,6 +37,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.options import ClientOptions
 from pulsar_spark.topics import MAX_PARTITIONS, TopicName, is_segment
+from spark_topics.client.resolving import is_here
 from spark_topics.client.tls_context import context
 
 #: Brokers send on to the one that has the topic; no cluster does that more often.
@@ -114,21 +115,35 @@ class Admin:
     Args:
         url: ``http://host:port`` or ``https://host:port``.
         options: Who asks, whom to trust, and how long to wait.
+        may_be_plain: Whether a credential may go out by ``http://`` to other machines:
+            only where brokers get the credential without TLS, too.
 
     Raises:
-        OptionError: The URL is none.
+        OptionError: The URL is none, or a credential would be readable on its way.
     """
 
-    def __init__(self, url: str, options: ClientOptions) -> None:
+    def __init__(
+        self, url: str, options: ClientOptions, *, may_be_plain: bool = False
+    ) -> None:
         self.url = check_admin_url(url)
         self._options = options
         self._credentials = credential_provider(options.authentication)
+        self._may_be_plain = may_be_plain
+        if self._exposes_credentials_to(self.url):
+            raise OptionError(
+                f"--admin-url {self.url}: by http:// a credential would be readable on "
+                "its way. Use https://. Only where `service.url` begins with pulsar://,"
+                " so that brokers get the credential without TLS, too, it goes out by "
+                "http://."
+            )
 
-    @property
-    def shows_credentials(self) -> bool:
-        """Return whether requests carry a token or a password."""
-        credentials = self._credentials
-        return credentials is not None and credentials.method in ("token", "basic")
+    def _exposes_credentials_to(self, url: str) -> bool:
+        """Return whether a request would show a token or a password to the network."""
+        credentials, parts = self._credentials, urlsplit(url)
+        if credentials is None or credentials.method not in ("token", "basic"):
+            return False
+        is_safe = parts.scheme == "https" or is_here(parts.hostname or "")
+        return not (is_safe or self._may_be_plain)
 
     # -- what there is -----------------------------------------------------------------
 
@@ -358,6 +373,12 @@ class Admin:
             raise ProtocolError(
                 f"{self.url} sends on to an address that is not followed: "
                 f"{_shown(target)}."
+            )
+        if self._exposes_credentials_to(target):
+            raise ProtocolError(
+                f"{self.url} sends on to {_shown(target)}, which is not followed: by "
+                "http:// a credential would be readable on its way. Name an https:// "
+                "address of the admin REST."
             )
         return target
 

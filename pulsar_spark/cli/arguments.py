@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
 
 from pulsar_spark.cli.admin import Admin, check_admin_url
 from pulsar_spark.client.pool import ConnectionPool
@@ -29,7 +28,6 @@ from pulsar_spark.options import (
 from pulsar_spark.options.client import DEFAULT_PREFIX
 from pulsar_spark.options.failover import NAME as FAILOVER
 from pulsar_spark.topics import TopicName
-from spark_topics.client.resolving import is_here
 
 #: How a command ends: all is well; something is wrong or could not be done; it was
 #: asked for in a way that cannot be.
@@ -286,19 +284,11 @@ def admin_of(url: str, given: Mapping[str, str]) -> Admin:
     options = {n: v for n, v in given.items() if canonical_name(n) != FAILOVER}
     names = [name for name in options if canonical_name(name) == "service.url"]
     is_plain = any(options[n].strip().startswith("pulsar://") for n in names)
-    is_safe = is_https or is_here(urlsplit(url).hostname or "")
     if is_https or not names:
         for name in names:
             del options[name]
         options["service.url"] = "pulsar+ssl://admin"  # with which all of TLS goes
-    admin = Admin(url, parse_common_options(options).client)
-    if admin.shows_credentials and not (is_safe or is_plain):
-        raise OptionError(
-            f"--admin-url {url}: by http:// a credential would be readable on its way. "
-            "Use https://. Only where `service.url` begins with pulsar://, so that "
-            "brokers get the credential without TLS, too, it goes out by http://."
-        )
-    return admin
+    return Admin(url, parse_common_options(options).client, may_be_plain=is_plain)
 
 
 def admin_only(arguments: argparse.Namespace) -> Admin:

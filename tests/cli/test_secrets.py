@@ -11,7 +11,7 @@ import pytest
 
 from pulsar_spark.cli import doctor
 from pulsar_spark.cli.arguments import admin_of
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import OptionError, ProtocolError
 from pulsar_spark.options import parse_common_options
 from pulsar_spark.options.failover import NAME as FAILOVER
 from tests.support.admin_stub import AdminStub
@@ -277,3 +277,31 @@ def test_the_options_of_a_job(
     if is_named:
         parse_common_options(given)
     assert admin_of(admin, given).url == admin
+
+
+@pytest.mark.parametrize("is_safe", [True, False])
+@pytest.mark.parametrize("way", [TOKEN, LOGIN, {}], ids=["token", "basic", "none"])
+def test_a_redirect_by_http_to_another_machine(
+    stub: AdminStub,
+    monkeypatch: pytest.MonkeyPatch,
+    is_safe: bool,
+    way: dict[str, str],
+) -> None:
+    """Is judged as the first address is, though that was this machine's."""
+    far = "http://broker.example:8080/admin/v2/persistent/a/b"
+    stub.answers["GET /admin/v2/persistent/a/b"] = 307, far
+    service = "pulsar+ssl://broker:6651" if is_safe else "pulsar://broker:6650"
+    asks = admin_of(stub.url, {"service.url": service, **way})
+    with AdminStub() as proxy:  # for it the name has no address
+        proxy.answers[f"GET {far}"] = 200, []
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        if is_safe and way:
+            with pytest.raises(ProtocolError, match="readable on its way"):
+                asks.topic_partitions("a/b")
+            assert not proxy.asked
+        else:
+            assert asks.topic_partitions("a/b") == []
+            ((_, asked, shown),) = proxy.asked
+            assert (asked, bool(shown)) == (far, bool(way))
