@@ -166,8 +166,8 @@ def owners(locations: Iterable[str]) -> dict[str, str]:
         for batch_id in checkpoint.planned()[-2:]:
             for offset in checkpoint.end(batch_id).sources.values():
                 if offset.subscription:
-                    query = checkpoint.query_id
-                    runs[offset.subscription] = f"{location} (query {query})"
+                    query = f"(query {checkpoint.query_id})"
+                    runs[offset.subscription] = f"{checkpoint.location} {query}"
     return runs
 
 

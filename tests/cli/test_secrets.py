@@ -149,6 +149,43 @@ def test_in_the_wrong_place(run: Run, arguments: tuple[str, ...]) -> None:
     assert SECRET not in printed
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("checkpoint", "CHECKPOINT"),
+        ("checkpoint", "CHECKPOINT", "--set-position", "latest", "--yes"),
+        ("lag", "CHECKPOINT"),
+        ("subscriptions", "t", "--checkpoint", "CHECKPOINT"),
+    ],
+    ids=" ".join,
+)
+def test_in_the_uri_of_a_checkpoint(
+    scripted: ScriptedBroker,
+    stub: AdminStub,
+    tmp_path: Path,
+    run: Run,
+    command: tuple[str, ...],
+    form: tuple[str, ...],
+) -> None:
+    """A key in it is not shown where all is well, either."""
+    scripted.add_topic(T)
+    path = "GET /admin/v2/persistent/public/default/t"
+    call = f"{path}/partitions?checkAllowAutoCreation=false"
+    stub.answers[call] = 200, {"partitions": 0}
+    owned = {"spark-pulsar-s": {"msgBacklog": 1, "isDurable": True}}
+    stub.answers[f"{path}/stats"] = 200, {"subscriptions": owned}
+    place = tmp_path / f"c?secret_key={SECRET}"
+    write_checkpoint(place, {0: [offset({T: "7:0"})]}, 0)
+    options = as_arguments({"service.url": scripted.url, "admin.url": stub.url})
+    arguments = [
+        f"file://{place}" if one == "CHECKPOINT" else one for one in command
+    ]
+    _, printed = run(*arguments, *options, *form)
+    assert "spark-pulsar-s" in printed or T in printed
+    assert SECRET not in printed
+
+
 @pytest.mark.parametrize(
     "text",
     [
