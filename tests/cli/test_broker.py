@@ -57,6 +57,7 @@ def test_a_broker_to_play_with(order: signal.Signals) -> None:
         ("--port 70000", "a port is 0 to 65535, not 70000"),
         ("--admin-port=-1", "a port is 0 to 65535, not -1"),
         ("--port x", "a port is 0 to 65535, not x"),
+        ("--port ٣", "a port is 0 to 65535, not ٣"),
     ],
 )
 def test_what_cannot_be(
