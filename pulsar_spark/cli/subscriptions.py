@@ -228,8 +228,12 @@ def _subscriptions(
 
 def _topic_partitions(admin: Admin, arguments: argparse.Namespace) -> list[str]:
     if arguments.namespace:
-        tenant, slash, name = arguments.namespace.partition("/")
-        if not (tenant and slash and name) or "//" in arguments.namespace:
+        try:
+            topic = TopicName.parse(f"persistent://{arguments.namespace}/any")
+            is_one = topic.namespace_name == arguments.namespace
+        except OptionError:
+            is_one = False
+        if not is_one:
             raise OptionError("--namespace must be TENANT/NAMESPACE.")
         names = admin.topic_partitions(arguments.namespace)
         return sorted(names, key=TopicName.parse)
