@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -48,6 +49,23 @@ def shorten(value: object, limit: int = 80) -> str:
     text = json.dumps(value, ensure_ascii=False, default=repr)
     text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+#: A name before a value, such as ``authParams=``: no URI, part of a path, or host:port.
+_NAME_OF_VALUE = re.compile(
+    r"(?<![\w./-])[A-Za-z][\w.-]+\s*(?:=(?!=|\s*$)|:(?!/|\s*$|[0-9]{1,5}(?:$|[,/])))",
+    re.ASCII,
+)
+
+
+def without_value(text: str) -> str | None:
+    """Return a text without what follows a name in it; None where there is no name.
+
+    Where one plain value is expected, what follows ``name=`` or ``name:`` is the value
+    of another option, perhaps a secret. So it is never quoted.
+    """
+    name = _NAME_OF_VALUE.search(text)
+    return None if name is None else f"{text[: name.end()]}..."
 
 
 def counted(number: int, noun: str) -> str:

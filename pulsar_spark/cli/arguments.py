@@ -21,13 +21,13 @@ from pulsar_spark.options import (
     CommonOptions,
     ReadOptions,
     canonical_name,
-    is_option,
     parse_common_options,
     parse_read_options,
 )
 from pulsar_spark.options.client import DEFAULT_PREFIX
 from pulsar_spark.options.failover import NAME as FAILOVER
 from pulsar_spark.topics import TopicName
+from spark_topics.text import without_value
 
 #: How a command ends: all is well; something is wrong or could not be done; it was
 #: asked for in a way that cannot be.
@@ -324,13 +324,16 @@ def topic_names(texts: Iterable[str]) -> list[TopicName]:
     """Return the topics that a command names.
 
     Raises:
-        OptionError: A text is no such name, or an option without ``-o``, whose value is
-            not shown.
+        OptionError: A text is no such name, or looks like an option without ``-o``,
+            whose value is not shown.
     """
     topics = []
     for text in texts:
-        name, equals, _ = text.partition("=")
-        if equals and is_option(name.strip()):
-            raise OptionError(f"{name} is an option, and no topic: put -o before it.")
+        shown = without_value(text)
+        if shown is not None:
+            raise OptionError(
+                f"{shown} is no topic: put -o before an option. A name with = or : in "
+                "it is given in full, as persistent://tenant/namespace/name."
+            )
         topics.append(TopicName.parse(text))
     return topics

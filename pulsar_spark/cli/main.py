@@ -14,6 +14,7 @@ from pulsar_spark._version import __version__
 from pulsar_spark.cli.output import complain
 from pulsar_spark.errors import OptionError, PulsarSparkError
 from pulsar_spark.requirements import require_packages
+from spark_topics.text import without_value
 
 if TYPE_CHECKING:
     from pulsar_spark.cli.arguments import Parser
@@ -65,16 +66,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: What follows the program's name; None for what the process has.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
         require_packages()
         parsed = parser().parse_args(arguments)
         return int(parsed.run(parsed))
     except OptionError as error:
         for problem in error.problems or (error.message,):
-            complain(problem)
+            complain(_quotable(problem, arguments))
         return _MISUSED
     except PulsarSparkError as error:
-        complain(str(error))
+        complain(_quotable(str(error), arguments))
         return _FAILED
     except KeyboardInterrupt:
         complain("Interrupted.")
@@ -82,3 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # who reads it has had enough
         sys.stdout = None
         return _FAILED
+
+
+def _quotable(message: str, arguments: Sequence[str]) -> str:
+    """Return an error's text without values of options that stand in a wrong place."""
+    for text in arguments:
+        given = text.partition("=")[2] if text.startswith("--") else text
+        shown = without_value(given)
+        if shown is not None:
+            message = message.replace(given, shown)
+    return message

@@ -183,8 +183,3 @@ def canonical_name(name: str) -> str:
     """Return an option's name as documents spell the name; unknown names unchanged."""
     spec = _KNOWN.get(name)
     return name if spec is None else spec.name
-
-
-def is_option(name: str) -> bool:
-    """Return whether there is an option of this name, case and dots apart."""
-    return _KNOWN.get(name) is not None or _KNOWN.ignores(name)

@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 from spark_topics.errors import OptionError
 from spark_topics.options.spec import Model, OptionSpec, Scope, Support, specs_by_field
 from spark_topics.system import System
-from spark_topics.text import is_unicode
+from spark_topics.text import is_unicode, without_value
 
 _ModelT = TypeVar("_ModelT", bound=Model)
 
 #: What names of options are made of, those of other sources included.
 _NAME = re.compile(r"[\w.-]*", re.ASCII)
+_MOST_OF_A_NAME = 64
 
 
 class KnownOptions:
@@ -67,17 +68,28 @@ class KnownOptions:
         prefix = self._ignored_prefix
         return prefix is not None and _plain(key).startswith(prefix)
 
-    def problem_of_unknown(self, key: str, use: Scope) -> str:
-        """Return a sentence about a name that is no option."""
-        return self._problem_of_other(_shown(key)) or (
-            f"There is no option {_shown(key)!r}.{self._nearest(key, use)}"
-        )
+    def problem_of_unknown(self, key: str, text: str, use: Scope) -> str:
+        """Return a sentence about a name that is no option, and was given a value."""
+        problem = self._problem_of_other(_shown(key))
+        if problem:
+            return problem
+        nearest = self._nearest(key, use)
+        meant = "" if nearest else self._nearest(text, use)
+        if meant:  # so the key may be a secret
+            return (
+                f"{meant} seems to be the value of an option, and is the name of one: "
+                "exchange name and value."
+            )
+        question = f" Did you mean {nearest}?" if nearest else ""
+        return f"There is no option {_shown(key)!r}.{question}"
 
     def _nearest(self, key: str, use: Scope) -> str:
-        """Return a question after the most similar option, "" where none is similar.
+        """Return the name of the most similar option, "" where none is similar.
 
         Options of another use count less, for a set of options may serve several.
         """
+        if len(key) > _MOST_OF_A_NAME:
+            return ""
         scores = (
             (score + (_OF_THIS_USE if spec.scope & use else 0), spec.name)
             for spec in self._specs
@@ -85,18 +97,19 @@ class KnownOptions:
             for name in (spec.name, *spec.aliases)
             if (score := _similarity(key, name)) >= _NEAR
         )
-        _, best = max(scores, default=(0, ""))
-        return f" Did you mean {best}?" if best else ""
+        return max(scores, default=(0, ""))[1]
 
 
 def _shown(key: str) -> str:
     """Return a name in printable form.
 
     What no name has in it is the beginning of a value that got there, and may be a
-    secret, as in ``authParams:token:c2VjcmV0==``.
+    secret, as in ``authParams:token:c2VjcmV0==``. So may be what is longer than names.
     """
     name = _NAME.match(key)
     assert name is not None
+    if name.end() > _MOST_OF_A_NAME:
+        return "..."
     return key if name.end() == len(key) else f"{name[0]}..."
 
 
@@ -162,7 +175,7 @@ class Given:
                 self.path = text
                 self._ignored.append(key)
             else:
-                self.problems.append(known.problem_of_unknown(key, use))
+                self.problems.append(known.problem_of_unknown(key, text, use))
 
     def __contains__(self, name: str) -> bool:
         """Return whether the user set an option, valid or not."""
@@ -256,7 +269,7 @@ class Given:
         try:
             return spec.parse(text, spec.name)
         except OptionError as error:
-            self.problems.extend(error.problems)
+            self.problems.extend(_quotable(spec, text, error))
             return None
 
     def _misplaced(self, spec: OptionSpec[Any]) -> None:
@@ -272,6 +285,21 @@ class Given:
             # One set of options often serves a read and a write, or a stream and its
             # backfill.
             self._ignored.append(spec.name)
+
+
+def _quotable(spec: OptionSpec[Any], text: str, error: OptionError) -> Iterable[str]:
+    """Return the problems of a text, which do not show another option's value in it."""
+    shown = without_value(text)
+    if shown is None:
+        return error.problems
+    hidden = text[len(shown) - len("...") :].strip()
+    if hidden[:4] not in "".join(error.problems):
+        return error.problems
+    try:
+        spec.parse(shown, spec.name)
+    except OptionError as of_shown:
+        return of_shown.problems
+    return (f"{spec.name} cannot be read. Is a part of it for another option?",)
 
 
 _warned: set[tuple[str, str, str]] = set()

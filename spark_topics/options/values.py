@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import TypeVar
 
-from spark_topics.errors import OptionError
+from spark_topics.errors import OptionError, foreign_text
 from spark_topics.options.spec import Parse
 from spark_topics.text import is_unicode, load_object
 
@@ -33,11 +33,16 @@ def plain_text(text: str, option: str) -> str:
     return text.strip()
 
 
+def _short(text: str) -> str:
+    """Return a text that is no value, so short that no long secret is whole."""
+    return foreign_text(text, 40)
+
+
 def boolean(text: str, option: str) -> bool:
     """Read ``true`` or ``false``."""
     word = text.strip().lower()
     if word not in ("true", "false"):
-        raise OptionError(f"{option} must be true or false, not {text!r}.")
+        raise OptionError(f"{option} must be true or false, not {_short(text)!r}.")
     return word == "true"
 
 
@@ -48,7 +53,7 @@ def integer(minimum: int, maximum: int) -> Parse[int]:
         # At most 19 digits: longer ones are out of every range, and slow to read.
         number = text.strip()
         if not re.fullmatch(r"[-+]?[0-9]{1,19}", number):
-            raise OptionError(f"{option} must be a whole number, not {text!r}.")
+            raise OptionError(f"{option} must be a whole number, not {_short(text)!r}.")
         return _in_range(int(number), minimum, maximum, option)
 
     return parse
@@ -64,7 +69,7 @@ def size(minimum: int, maximum: int) -> Parse[int]:
         if match is None:
             raise OptionError(
                 f"{option} must be a number of bytes such as 4194304, 4096k or 4m,"
-                f" not {text!r}."
+                f" not {_short(text)!r}."
             )
         shift = 10 * ("kmgt".index(match[2].lower()) + 1) if match[2] else 0
         return _in_range(int(match[1]) << shift, minimum, maximum, option)
@@ -133,11 +138,13 @@ def duration(max_days: int) -> Parse[float]:
         if match is None or unit_ms is None:
             raise OptionError(
                 f"{option} must be a duration such as 500ms, 30s, 15m, 2h or 1d, not"
-                f" {text!r}."
+                f" {_short(text)!r}."
             )
         total_ms = int(match[1]) * unit_ms
         if total_ms > max_days * _DAY_MS:
-            raise OptionError(f"{option} must be at most {max_days}d, not {text!r}.")
+            raise OptionError(
+                f"{option} must be at most {max_days}d, not {_short(text)!r}."
+            )
         return total_ms / 1000
 
     return parse
@@ -167,7 +174,9 @@ def choice(
         try:
             return choices[text.strip().lower()]
         except KeyError:
-            raise OptionError(f"{option} must be {names}, not {text!r}.") from None
+            raise OptionError(
+                f"{option} must be {names}, not {_short(text)!r}."
+            ) from None
 
     return parse
 

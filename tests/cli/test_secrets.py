@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
 SECRET = "c2VjcmV0LW9mLXRoZS10ZXN0"
+LONG_SECRET = f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJqb2IifQ.{SECRET}_and_more"
 T = "persistent://public/default/t"
 
 TOKEN = {
@@ -140,6 +141,11 @@ def test_given_wrongly(
         ("doctor", "-o", f"kafka.sasl.jaas.config:{SECRET}=="),
         ("doctor", "-o", f"pulsar.admin.authParams:token:{SECRET}=="),
         ("transactions", "t", "-o", f"pulsar.client.authParams:token:{SECRET}=="),
+        ("doctor", "-o", f"rows=5 pulsar.client.authParams=token:{SECRET}"),
+        ("peek", "-o", f"pulsar.client.numIoThreads=5\nauthParams=token:{SECRET}"),
+        ("doctor", "-o", f"{LONG_SECRET}=pulsar.client.authParams"),
+        ("doctor", "-o", f"{SECRET}=authParams"),
+        ("doctor", "-o", f"{LONG_SECRET}=x"),
     ],
 )
 def test_in_the_wrong_place(run: Run, arguments: tuple[str, ...]) -> None:
@@ -147,6 +153,60 @@ def test_in_the_wrong_place(run: Run, arguments: tuple[str, ...]) -> None:
     code, printed = run(*arguments)
     assert code in (1, 2)
     assert SECRET not in printed
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pulsar.client.authParams=token:",
+        "pulsar.client.authParam=",
+        "authParams:token:",
+        "authParams : ",
+        "token:",
+    ],
+)
+@pytest.mark.parametrize("place", [*range(17), None])
+def test_in_any_place(
+    stub: AdminStub,
+    folder: Path,
+    run: Run,
+    name: str,
+    place: int | None,
+    is_whole: bool,
+) -> None:
+    """An option behind a value, or instead of a value, is not repeated by any command.
+
+    Nor is it sent to a server.
+    """
+    asks = ("-o", "service.url=pulsar://127.0.0.1:1", "--admin-url", stub.url)
+    asks += ("-o", "pulsar.client.operationTimeoutMs=100")
+    asks += ("-o", "pulsar.client.lookupTimeoutMs=100")
+    commands: list[tuple[str, ...]] = [
+        ("checkpoint", "HERE"),
+        ("checkpoint", str(folder), "--set-position", "HERE", *asks),
+        ("checkpoint", str(folder), "--set-time", "HERE", *asks),
+        ("checkpoint", str(folder), "--options", "HERE"),
+        ("checkpoint", str(folder), "--source", "HERE"),
+        ("lag", "HERE", *asks),
+        ("lag", str(folder), "--event-log", "HERE", "--plot", "x.svg"),
+        ("lag", str(folder), "--admin-url", "HERE", "-o", "service.url=pulsar://a"),
+        ("subscriptions", "HERE", *asks),
+        ("subscriptions", "t", "HERE", *asks),
+        ("subscriptions", "--pattern", "HERE(", *asks),
+        ("subscriptions", "t", "--checkpoint=HERE", *asks),
+        ("transactions", "HERE", *asks),
+        ("transactions", "t", "--id", "HERE", *asks),
+        ("transactions", "t", "--older-than", "HERE", *asks),
+        ("transactions", "--idempotence-id", "HERE/", *asks),
+        ("broker", "--release", "HERE"),
+    ]
+    text = name + SECRET if is_whole else f"5 {name}{SECRET}"
+    command = commands[place] if place is not None else ("plan", "-o", "HERE")
+    code, printed = run(*(one.replace("HERE", text) for one in command))
+    assert code in (1, 2), printed
+    assert SECRET not in printed
+    assert not any(SECRET in path for _, path, _ in stub.asked)
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
@@ -178,9 +238,7 @@ def test_in_the_uri_of_a_checkpoint(
     place = tmp_path / f"c?secret_key={SECRET}"
     write_checkpoint(place, {0: [offset({T: "7:0"})]}, 0)
     options = as_arguments({"service.url": scripted.url, "admin.url": stub.url})
-    arguments = [
-        f"file://{place}" if one == "CHECKPOINT" else one for one in command
-    ]
+    arguments = [f"file://{place}" if one == "CHECKPOINT" else one for one in command]
     _, printed = run(*arguments, *options, *form)
     assert "spark-pulsar-s" in printed or T in printed
     assert SECRET not in printed

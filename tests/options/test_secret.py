@@ -8,7 +8,9 @@ import pickle
 import pytest
 
 from pulsar_spark.errors import OptionError
+from pulsar_spark.options.parse import _KNOWN, OPTIONS
 from pulsar_spark.options.secret import Secret, secret
+from spark_topics.options.given import Given
 
 
 def test_errors_are_pulsars() -> None:
@@ -21,3 +23,17 @@ def test_errors_are_pulsars() -> None:
     assert there == one
     with pytest.raises(OptionError, match=r"^.PULSAR_OPTION. some.name names the env"):
         there.read()
+
+
+@pytest.mark.parametrize("harmless", ["5", "true", "t", "earliest", "{}", "1:2", ".*("])
+@pytest.mark.parametrize("between", [" ", "\n", ";", ", "])
+@pytest.mark.parametrize("name", ["pulsar.client.authParams=", "authParam: "])
+def test_the_value_of_one_option_in_another(
+    harmless: str, between: str, name: str
+) -> None:
+    """Where it makes that one wrong, the error does not show it."""
+    secret_text = "c2VjcmV0LW9mLXRoZS10ZXN0"
+    text = f"{harmless}{between}{name}token:{secret_text}"
+    for spec in OPTIONS:
+        given = Given({spec.name: text}, _KNOWN, spec.scope)
+        assert secret_text not in " ".join(given.problems), spec.name
