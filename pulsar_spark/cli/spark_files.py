@@ -263,8 +263,8 @@ def _ours(lines: Iterable[str]) -> Iterable[tuple[int, StreamOffset[LastRead]]]:
 
 def _looks_like_ours(tree: dict[str, Any]) -> bool:
     """Return whether JSON is an offset of ours or of the Scala connector."""
-    if "v" in tree:
-        return "lastRead" in tree or "subscription" in tree
+    if "v" in tree:  # TubeMQ and YDB record "lastRead", too
+        return "subscription" in tree
     return bool(tree) and all(
         name.startswith("persistent://") and isinstance(position, list)
         for name, position in tree.items()

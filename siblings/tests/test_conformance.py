@@ -17,15 +17,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pytest
 
+from pulsar_spark.cli.spark_files import Checkpoint
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.options import parse_read_options as parse_pulsar
 from pulsar_spark.source.read import task as pulsar_task
+from pulsar_spark.source.stream.lag import partition_lags
 from pulsar_spark.source.stream.pulsar_cluster import stream_planner
 from siblings.tubemq.tests.scripted_server import ScriptedServer
 from siblings.ydb_topic.tests.support.service import DATABASE, TopicService
 from spark_topics.errors import DataLossError
 from spark_topics.options.spec import Scope
 from tests.support import patience
+from tests.support.checkpoints import write_checkpoint
 from tests.support.fixtures import restless as restless
 from tests.support.scripted_broker import ScriptedBroker, client_options, single
 from tubemq_spark.options import parse_read_options as parse_tubemq
@@ -38,6 +41,7 @@ from ydb_spark.source.topic_source import TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 PARTITIONS = 2
 LIMIT = 7
@@ -383,6 +387,19 @@ def test_latest_is_what_comes_then(double: Double, until: str):
     double.append(0, range(8, 9))
     query.drain()
     assert numbers_of(query.rows()) == [[5, 6, 7, 8]]
+
+
+def test_tools_of_pulsar_pass_over_other_formats(double: Double, tmp_path: Path):
+    """Neither a checkpoint nor a progress of theirs is taken for Pulsar's."""
+    double.append(0, range(10))
+    query = Query(double, {"startingOffsets": "earliest"})
+    assert query.trigger()
+    (end,) = query.logged
+    lags = partition_lags(json.dumps(query.planner.progress()), end)
+    folder = write_checkpoint(tmp_path / "c", {0: [json.loads(end)]}, 0)
+    is_ours = isinstance(double, Pulsar)
+    assert bool(Checkpoint(str(folder)).end(0).sources) == is_ours
+    assert bool(lags) == is_ours
 
 
 def test_available_now_ends_with_what_was_there(double: Double):

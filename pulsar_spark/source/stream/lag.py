@@ -244,13 +244,16 @@ def _leaves(tree: object, kind: type) -> Iterator[tuple[str, Any]]:
     """Yield the full name and the value of each topic partition in a tree.
 
     Raises:
-        ValueError: It is no tree by topic and partition, or a value is of another kind.
+        ValueError: It is no tree by the full names of topics and partitions, or a value
+            is of another kind.
     """
     # Not above: executors import this module with the package, but never need it.
     from pulsar_spark.source.stream.checkpoint import flatten
 
     if not isinstance(tree, dict):
         raise ValueError("not a tree of topics")
+    if not all("://" in name for name in tree):  # another format
+        raise ValueError("not the full names of topics")
     for name, value in flatten(tree):
         if type(value) is not kind:
             raise ValueError(f"not the value of a topic partition: {value!r}")
