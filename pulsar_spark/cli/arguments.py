@@ -170,7 +170,7 @@ def given_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _options_of(path: str, named_by: str = "--options") -> dict[str, str]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:  # editors may mark it
             text = file.read()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"

@@ -277,6 +277,16 @@ def test_options_of_a_file(
     assert run(*command)[0] == 0
 
 
+@pytest.mark.parametrize("form", ["topic=t\nrows=x\n", '{"topic": "t", "rows": "x"}'])
+def test_a_file_that_an_editor_has_marked(tmp_path: Path, run: Run, form: str) -> None:
+    """The mark is no part of the first name."""
+    file = tmp_path / "options"
+    file.write_text(form, encoding="utf-8-sig")
+    code, printed = run("plan", "--options", file, "-o", "service.url=pulsar://h")
+    assert code == 2
+    assert printed.startswith("There is no option 'rows'.")
+
+
 def test_a_file_that_the_environment_names(
     scripted: ScriptedBroker,
     tmp_path: Path,
