@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     rows = list(_last_rows(options, arguments.messages))
     if arguments.json:
-        say(json.dumps(rows, indent=2, default=_text))
+        say(json.dumps(_finite(rows), indent=2, default=_text))
     elif rows:
         names_shown = list(rows[0])
         cells = [[_cell(row[name]) for name in names_shown] for row in rows]
@@ -106,6 +107,20 @@ def _last_rows(options: ReadOptions, count: int) -> Iterator[dict[str, Any]]:
             if len(rows) == count:
                 break
         yield from rows
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with texts for numbers that JSON does not have, as Spark's JSON.
+
+    They are ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
+    """
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
+    return value
 
 
 def _text(value: Any) -> str:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import math
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -121,3 +123,18 @@ def test_a_field_with_the_name_of_another_column(
     given = ("-o", f"service.url={scripted.url}", "-o", "topic=t", "--json")
     code, printed = run("peek", *given)
     assert (code, json.loads(printed)[0]["_corrupt_record"]) == (0, 1)
+
+
+def test_numbers_that_json_does_not_have(scripted: ScriptedBroker, run: Run) -> None:
+    """They are texts, as in Spark's JSON, wherever they stand."""
+    many = {"type": "array", "items": "double"}
+    fields = [{"name": "f", "type": "double"}, {"name": "many", "type": many}]
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    version = scripted.add_schema(T, SchemaType.AVRO, schema).version
+    nan, infinity = struct.pack("<d", math.nan), struct.pack("<d", -math.inf)
+    value = nan + b"\x02" + infinity + b"\x00"
+    scripted.add_topic(T, [single(value, schema_version=version)])
+    given = ("-o", f"service.url={scripted.url}", "-o", "topic=t", "--json")
+    code, printed = run("peek", *given)
+    (row,) = json.loads(printed, parse_constant=pytest.fail)
+    assert (code, row["f"], row["many"]) == (0, "NaN", ["-Infinity"])
