@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from pulsar_spark.cli.admin import Admin, check_admin_url
+from pulsar_spark.cli.output import complain
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import OptionError, foreign_text
 from pulsar_spark.options import (
@@ -74,8 +75,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with the message, without parts that may be secret."""
-        self.print_usage(sys.stderr)
-        sys.stderr.write(f"{self.prog}: {self._without_values(message)}\n")
+        complain(f"{self.format_usage()}{self.prog}: {self._without_values(message)}")
         sys.exit(MISUSED)
 
     def _without_values(self, message: str) -> str:

@@ -7,14 +7,13 @@ import argparse
 import contextlib
 import re
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 from pulsar_spark.cli.arguments import DONE, FAILED
-from pulsar_spark.cli.output import complain, say
+from pulsar_spark.cli.output import complain, flushed, say
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.testing.jars import DEFAULT_VERSION, release_of
 from pulsar_spark.testing.processes import BrokerStartError
@@ -80,15 +79,15 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt), _interrupted_by_sigterm():
         try:
             with broker:
-                say(
-                    f"Pulsar {broker.version} is up after"
-                    f" {time.monotonic() - began:.1f} s\n"
-                    f"  service URL  {broker.service_url}\n"
-                    f"  admin URL    {broker.admin_url}\n"
-                    f"  log          {broker.log_file}\n"
-                    "Ctrl-C ends the broker and removes its data."
-                )
-                sys.stdout.flush()
+                with flushed():
+                    say(
+                        f"Pulsar {broker.version} is up after"
+                        f" {time.monotonic() - began:.1f} s\n"
+                        f"  service URL  {broker.service_url}\n"
+                        f"  admin URL    {broker.admin_url}\n"
+                        f"  log          {broker.log_file}\n"
+                        "Ctrl-C ends the broker and removes its data."
+                    )
                 while True:
                     broker.check_running()
                     time.sleep(1)

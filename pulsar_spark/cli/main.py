@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pulsar_spark._version import __version__
-from pulsar_spark.cli.output import complain
+from pulsar_spark.cli.output import OutputError, complain, flushed
 from pulsar_spark.errors import OptionError, PulsarSparkError
 from pulsar_spark.requirements import require_packages
 from spark_topics.text import without_value
@@ -66,7 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: What follows the program's name; None for what the process has.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        with flushed():
+            return _run(sys.argv[1:] if arguments is None else arguments)
+    except OutputError as error:
+        if str(error):
+            complain(str(error))
+        return _FAILED
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         require_packages()
         parsed = parser().parse_args(arguments)
@@ -80,9 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _FAILED
     except KeyboardInterrupt:
         complain("Interrupted.")
-        return _FAILED
-    except BrokenPipeError:  # who reads it has had enough
-        sys.stdout = None
         return _FAILED
 
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TextIO
 
 from pulsar_spark.errors import escaped_text
 
@@ -15,19 +17,78 @@ from pulsar_spark.errors import escaped_text
 UNKNOWN = "-"
 
 
+class OutputError(Exception):
+    """What a command prints cannot be written: a full disk, or a reader that ended."""
+
+
 def say(text: str = "") -> None:
-    """Print a line; foreign names cannot control the terminal."""
-    sys.stdout.write("\n".join(map(escaped_text, text.split("\n"))) + "\n")
+    """Print a line; foreign names cannot control the terminal.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    with _writing():
+        _write(sys.stdout, text)
 
 
 def complain(text: str) -> None:
-    """Print a line where errors go."""
-    sys.stderr.write("\n".join(map(escaped_text, text.split("\n"))) + "\n")
+    """Print a line where errors go, if there is such a place."""
+    try:
+        _write(sys.stderr, text)
+    except OSError:
+        _give_up(sys.stderr)
 
 
 def show_json(value: Mapping[str, Any]) -> None:
-    """Print JSON."""
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    """Print JSON.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    say(json.dumps(value, indent=2))
+
+
+@contextlib.contextmanager
+def flushed() -> Iterator[None]:
+    """Let all that was printed be written at the end, also where that is an exit.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    try:
+        yield
+    finally:
+        if sys.stdout is not None:
+            with _writing():
+                sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _give_up(sys.stdout)
+        is_left = isinstance(error, BrokenPipeError)  # its reader has had enough
+        why = "" if is_left else f"The output cannot be written: {error.strerror}."
+        raise OutputError(why) from None
+
+
+def _give_up(stream: TextIO) -> None:
+    """Send the rest nowhere.
+
+    Else Python tries again when the process ends, which then has another exit code.
+    """
+    with open(os.devnull, "wb") as nowhere, contextlib.suppress(OSError):
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:  # the process was started without
+        return
+    shown = "\n".join(map(escaped_text, text.split("\n"))) + "\n"
+    encoding = stream.encoding or "utf-8"
+    stream.write(shown.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -37,13 +98,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         head: Names of the columns.
         rows: Values; None for what is not known.
     """
-    texts = [[_cell(value) for value in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
+    texts = [[escaped_text(_cell(value)) for value in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     to_the_right = [
         any(isinstance(row[index], int) for row in rows) for index in range(len(head))
     ]
     lines = []
-    for row in (list(head), *texts):
+    for row in texts:
         cells = [
             text.rjust(width) if right else text.ljust(width)
             for text, width, right in zip(row, widths, to_the_right, strict=True)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from pulsar_spark import __version__
 from pulsar_spark.cli import output
+from tests.support.checkpoints import offset, write_checkpoint
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -67,6 +70,70 @@ def test_as_a_module() -> None:
     )
     assert done.stdout.strip() == __version__
     assert "matplotlib" not in done.stderr
+
+
+def as_process(folder: Path, output: str, **variables: str) -> tuple[int, str]:
+    """Run a command as a shell does; return the exit code, and what went to stderr.
+
+    Args:
+        folder: A checkpoint.
+        output: Where a shell sends what is printed.
+        variables: Of its environment.
+    """
+    own = {name: text for name, text in os.environ.items() if name != _UNBUFFERED}
+    program = f"{shlex.quote(sys.executable)} -m pulsar_spark checkpoint"
+    done = subprocess.run(
+        ["bash", "-c", f"{program} {shlex.quote(str(folder))} {output}"],
+        cwd=ROOT,
+        env=own | variables,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+_UNBUFFERED = "PYTHONUNBUFFERED"  # with it each line is written at once
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "said"),
+    [
+        ("| true; exit ${PIPESTATUS[0]}", 1, ""),
+        ("> /dev/full", 1, "The output cannot be written: No space left on device.\n"),
+        ("--help > /dev/full", 1, "The output cannot be written: No space left"),
+        (">&-", 0, ""),
+        ("--no-such 2> /dev/full", 2, ""),
+        ("--no-such 2>&-", 2, ""),
+    ],
+)
+def test_output_that_cannot_be_written(
+    tmp_path: Path, output: str, code: int, said: str
+) -> None:
+    """It ends with a code that is documented, and without a traceback."""
+    end = offset({"persistent://public/default/t": "7:1"})
+    folder = write_checkpoint(tmp_path / "c", {0: [end]}, 0)
+    found, errors = as_process(folder, output)
+    assert found == code
+    assert errors.startswith(said)
+    assert len(errors.splitlines()) == bool(said)
+
+
+def test_a_name_that_the_output_does_not_have(tmp_path: Path) -> None:
+    """It is escaped."""
+    end = offset({"persistent://public/default/bücher": "7:1"})
+    folder = write_checkpoint(tmp_path / "c", {0: [end]}, 0)
+    printed = tmp_path / "printed"
+    into = f"> {shlex.quote(str(printed))}"
+    assert as_process(folder, into, PYTHONIOENCODING="ascii") == (0, "")
+    assert "default/b\\xfccher" in printed.read_text()
+
+
+def test_a_line_break_in_a_cell() -> None:
+    """It is escaped: data cannot forge rows."""
+    text = output.table(["A\nB", "C"], [["a\nb", 1]])
+    assert text.splitlines() == ["A\\nB  C", "a\\nb  1"]
 
 
 def test_table() -> None:
