@@ -20,10 +20,12 @@ import contextlib
 import json
 import os
 import posixpath
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -118,6 +120,12 @@ class Checkpoint:
                 f"{self.location} has no offsets of micro-batch {batch_id}."
             )
         lines = tuple(text.split("\n"))
+        if len(lines) < 3 and _VERSION.startswith(lines[0].strip()):
+            raise CheckpointError(
+                f"{self.location}/offsets/{batch_id} is empty or cut off, as a crash or"
+                " a full disk leaves a file. Spark cannot read it, either: restore it"
+                " from a copy."
+            )
         if lines[0].strip() != _VERSION or len(lines) < 3:
             raise CheckpointError(
                 f"{self.location}/offsets/{batch_id} has the form "
@@ -171,9 +179,10 @@ class Checkpoint:
             yield
         except FileNotFoundError:
             raise
-        except OSError as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             # What Arrow says of a place elsewhere may quote its URI.
-            why = os.strerror(error.errno) if error.errno else type(error).__name__
+            number = getattr(error, "errno", None)
+            why = os.strerror(number) if number else type(error).__name__
             raise CheckpointError(
                 f"{self.location}/{name} cannot be read or written: {why}. Name the"
                 " query's checkpointLocation, as somebody who may write there."
@@ -226,9 +235,10 @@ def _open(location: str) -> tuple[Any, str]:
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
         return fs.LocalFileSystem(), os.path.abspath(location)
+    scheme = scheme.lower()
     if scheme == "file":
         return fs.LocalFileSystem(), "/" + rest.lstrip("/")
-    uri = f"{_SCHEMES.get(scheme, scheme)}:{rest}"
+    uri = f"{_SCHEMES.get(scheme, scheme)}:{_quoted(rest)}"
     try:
         files, path = fs.FileSystem.from_uri(uri)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -241,6 +251,18 @@ def _open(location: str) -> tuple[Any, str]:
             why += f": check {cure}"
         raise CheckpointError(f"The checkpoint cannot be read: {why}.") from None
     return files, path
+
+
+def _quoted(rest: str) -> str:
+    """Return what follows a scheme with the path as Arrow decodes it.
+
+    In Hadoop's paths a space and a ``%`` stand for themselves.
+    """
+    place, question, parameters = rest.partition("?")
+    found = re.fullmatch(r"(//[^/]*)?(.*)", place, re.DOTALL)
+    assert found is not None
+    path = quote(found[2], safe="/", errors="surrogateescape")
+    return f"{found[1] or ''}{path}{question}{parameters}"
 
 
 def _query_id(text: str) -> str:

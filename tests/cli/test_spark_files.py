@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_spark.cli.spark_files import Checkpoint
+from pulsar_spark.cli.spark_files import _open as open_place
 from pulsar_spark.errors import CheckpointError
 from pulsar_spark.source.stream.last_read import LastRead
 from tests.support.checkpoints import QUERY_ID, offset, write_checkpoint
@@ -25,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "c", ends, 9)
 
 
-@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "FILE:{}"])
 def test_what_is_there(folder: Path, form: str) -> None:
     """Numbers in their order, other files apart; sources by their place."""
     (folder / "offsets" / ".11.tmp").write_text("")
@@ -98,6 +99,31 @@ def test_places_that_do_not_open(location: str, cure: str) -> None:
     with pytest.raises(CheckpointError, match=cure) as caught:
         Checkpoint(location)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["my checkpoints/a", "date%3D1/a", "ä/ü", "a+b", "a#b", "[a]", "a:b@c"]
+)
+@pytest.mark.parametrize("place", ["gs://bucket", "GS://bucket"])
+def test_paths_are_literal(place: str, path: str) -> None:
+    """As in Hadoop: what Arrow looks for is what was given, behind the bucket."""
+    files, found = open_place(f"{place}/{path}")
+    assert (files.type_name, found) == ("gcs", f"bucket/{path}")
+
+
+@pytest.mark.parametrize("name", ["caf\udce9", "a\0b"])
+def test_paths_that_cannot_be(tmp_path: Path, name: str) -> None:
+    """They are an error of ours, not Arrow's or Python's."""
+    with pytest.raises(CheckpointError, match="cannot be read or written"):
+        Checkpoint(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("left", ["", "v", "v1", "v1\n", "v1\n{}"])
+def test_a_file_that_was_cut_off(folder: Path, left: str) -> None:
+    """The error says so, and does not speak of versions."""
+    (folder / "offsets" / "10").write_text(left)
+    with pytest.raises(CheckpointError, match="offsets/10 is empty or cut off"):
+        Checkpoint(str(folder)).end(10)
 
 
 @pytest.mark.parametrize("damaged", [".", "metadata", "offsets", "offsets/10"])
