@@ -641,6 +641,7 @@ LAYERS = {
     "cli": Layer(
         (
             "errors",
+            "text",
             "message_id",
             "topics",
             "options",
@@ -670,7 +671,7 @@ LAYERS = {
         _NETWORK + _CLOCK,
     ),
     "cli.output": Layer(("errors",), (), _NETWORK + _CLOCK),
-    "cli.main": Layer(("errors", "requirements", "cli"), (), _NETWORK + _CLOCK),
+    "cli.main": Layer(("errors", "text", "requirements", "cli"), (), _NETWORK + _CLOCK),
     "cli.plot": Layer(
         ("errors", "topics", "cli.event_log"), ("matplotlib",), _NETWORK + _CLOCK
     ),
