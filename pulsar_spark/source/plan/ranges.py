@@ -30,7 +30,8 @@ class TopicRange:
             only for compacted topics, which may begin before their first entry.
         end: Last message; in the same way.
         is_start_known: Whether the entry of ``start`` was stored when the range was
-            planned, visible to readers or not.
+            planned, visible to readers or not; or must have been, since the cursor of
+            the subscription is ahead.
         begins_at: The first message of the whole read, where the read may begin in the
             middle of a chunked one: no part of the topic was asked for by position.
             None if not known.

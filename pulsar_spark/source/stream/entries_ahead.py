@@ -25,6 +25,9 @@ _LOOKS = 64
 #: what is only known by averages: each costs the plan a reader.
 _LEDGERS = 32
 
+#: How many entries compaction has kept of removed ledgers, for all that brokers say.
+_KEPT = 1000
+
 
 class EntriesAhead:
     """The unread entries of a streaming query, see ``cluster.Entries``.
@@ -33,6 +36,7 @@ class EntriesAhead:
         subscription: Counts entries, and lets look at the next ones.
         positions: Asks brokers where ledgers end.
         stream_ends: Where the stream ends.
+        read_compacted: Whether compaction may have kept entries of removed ledgers.
     """
 
     def __init__(
@@ -40,7 +44,10 @@ class EntriesAhead:
         subscription: QuerySubscription,
         positions: PositionLookup,
         stream_ends: StreamEnds,
+        *,
+        read_compacted: bool,
     ) -> None:
+        self._read_compacted = read_compacted
         self._subscription = subscription
         self._positions = positions
         self._stream_ends = stream_ends
@@ -53,7 +60,14 @@ class EntriesAhead:
     def backlog(self, news: Mapping[str, Unread[LastRead]]) -> dict[str, Waiting]:
         """Count rows within a ledger; across ledgers ask brokers, or estimate."""
         elsewhere = [name for name, unread in news.items() if _crosses(unread)]
-        counted = self._subscription.consumers.waiting(elsewhere) if elsewhere else {}
+        consumers = self._subscription.consumers
+        skipping = consumers.skipping
+        counted = {}
+        if elsewhere:
+            counted = consumers.waiting(n for n in elsewhere if n not in skipping)
+            counted |= consumers.waiting_after(
+                {n: news[n].after for n in elsewhere if n in skipping}
+            )
         waiting = {}
         for name, unread in news.items():
             after, last = unread.after, unread.last
@@ -62,6 +76,8 @@ class EntriesAhead:
             else:
                 entries = max(1, counted.get(name, last.entry_id + 1))
             is_all = not _crosses(unread) or name in counted
+            if is_all and self._read_compacted and name in skipping:
+                entries, is_all = entries + _KEPT, False
             waiting[name] = Waiting(entries, is_all)
         return waiting
 

@@ -68,6 +68,11 @@ class LastRead:
         """Return the position as the last message of a range, inclusive."""
         return MessageId(self.ledger_id, self.entry_id, self.batch_index)
 
+    @property
+    def whole_entry(self) -> MessageId:
+        """Return the last entry that was read to its end."""
+        return MessageId(self.ledger_id, self.entry_id - (self.batch_index >= 0))
+
     def next(self) -> MessageId:
         """Return the first message to read next; its entry need not exist."""
         if self == NOTHING_READ:

@@ -17,9 +17,11 @@ import logging
 import operator
 from collections.abc import Mapping
 
+from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.message_id import EARLIEST, LATEST, MessageId
+from pulsar_spark.source.plan.held_back import passes_over
 from pulsar_spark.source.plan.ranges import check_start
 from pulsar_spark.source.plan.starts import without_loss
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
@@ -32,14 +34,27 @@ class LossCheck:
     """Compares the positions of a query with the rows that are still stored.
 
     Args:
+        pool: The cluster's connections.
         positions: Asks brokers where topic partitions begin and end.
         fail_on_data_loss: Whether a loss is an error or a warning.
+
+    Attributes:
+        unprotected: Topic partitions with rows between the query and a cursor that is
+            ahead, as the last check of each found. Retention may take these rows.
     """
 
-    def __init__(self, positions: PositionLookup, *, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        positions: PositionLookup,
+        *,
+        fail_on_data_loss: bool,
+    ) -> None:
+        self.unprotected: set[str] = set()
+        self._pool = pool
         self._positions = positions
         self._fail_on_data_loss = fail_on_data_loss
-        self._checked: dict[str, LastRead] = {}  # cursors that were found moved
+        self._checked: dict[str, LastRead] = {}  # cursors moved over nothing
         self._reached: dict[str, LastRead] = {}  # begins that topics have reached
 
     def resume(
@@ -85,7 +100,6 @@ class LossCheck:
         firsts = self._positions.from_message_ids(
             dict.fromkeys(moved, EARLIEST), absent_ok=True
         )
-        self._checked.update({name: found[name].cursor for name in firsts})
         gone = {
             name: first
             for name, first in firsts.items()
@@ -99,17 +113,15 @@ class LossCheck:
         ]
         # A broker moves a cursor that is done with a whole ledger to the beginning of
         # the next one when that is opened. Then it may trim the ledger.
+        kept = {n for n in whole if found[n].is_kept and n not in self.unprotected}
         was_read = {
             name
-            for name in whole
-            if found[name].is_kept
-            and gone[name].before.position == found[name].cursor.position
+            for name in kept
+            if gone[name].before.position == found[name].cursor.position
         }
         # What is not kept is gone with its rows, unless there were none.
         unkept = {
-            name: _first_wanted(begins[name])
-            for name in whole
-            if not found[name].is_kept
+            name: _first_wanted(begins[name]) for name in whole if name not in kept
         }
         nothing_lost = was_read | without_loss(self._positions, unkept, gone)
         for name in gone.keys() - nothing_lost:
@@ -119,7 +131,36 @@ class LossCheck:
                 gone[name],
                 fail_on_data_loss=self._fail_on_data_loss,
             )
-        return {name: LastRead.of(first.before) for name, first in gone.items()}
+        resumed = {name: LastRead.of(first.before) for name, first in gone.items()}
+        afters = {name: resumed.get(name, begins[name]) for name in firsts}
+        self.unprotected -= found.keys()
+        self.unprotected |= self._skipped(
+            afters, {name: found[name].cursor for name in firsts}
+        )
+        for name in firsts.keys() - self.unprotected:
+            self._checked[name] = found[name].cursor
+        return resumed
+
+    def _skipped(
+        self, afters: Mapping[str, LastRead], cursors: Mapping[str, LastRead]
+    ) -> set[str]:
+        """Return the topic partitions with rows from a position up to a cursor."""
+        places = self._positions.from_message_ids(
+            {name: cursor.next() for name, cursor in cursors.items()}, absent_ok=True
+        )
+        between = {
+            name: place.before
+            for name, place in places.items()
+            if place.before.position >= afters[name].next().position
+        }
+        # A broker moves a cursor over aborted rows by itself, when it comes to these.
+        passed = passes_over(
+            self._pool,
+            {name: afters[name].whole_entry for name in between},
+            between,
+            self._positions.retry(),
+        )
+        return {name for name in between if not passed.get(name)}
 
     def _unreached(
         self, begins: Mapping[str, LastRead], found: Mapping[str, CursorStatus]

@@ -183,7 +183,10 @@ class PulsarCluster:
         self._subscription = QuerySubscription(pool, options)
         self.topics = StreamTopics(pool, options, schema, self._subscription)
         self.entries = EntriesAhead(
-            self._subscription, self.topics.positions, self.topics.stream_ends
+            self._subscription,
+            self.topics.positions,
+            self.topics.stream_ends,
+            read_compacted=options.read_compacted,
         )
 
     @property
@@ -242,7 +245,13 @@ class PulsarCluster:
 
     def ranges(self, spans: Sequence[Span[LastRead]]) -> Sequence[ReadTask]:
         """Return ranges of message ids, divided as the options say."""
-        tasks = stream_tasks(self._pool, self._options, self.topics.positions, spans)
+        tasks = stream_tasks(
+            self._pool,
+            self._options,
+            self.topics.positions,
+            spans,
+            self.topics.unprotected,
+        )
         if self._schema is None:
             return tasks
         schema = self._schema.schema

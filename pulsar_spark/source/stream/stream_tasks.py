@@ -7,7 +7,7 @@ are asked about what the division or an executor has to know.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -32,6 +32,7 @@ def stream_tasks(
     options: ReadOptions,
     positions: PositionLookup,
     spans: Sequence[Span[LastRead]],
+    unprotected: Set[str] = frozenset(),
 ) -> Sequence[ReadTask]:
     """Return what each task of a micro-batch reads.
 
@@ -40,6 +41,7 @@ def stream_tasks(
         options: How to divide.
         positions: Asks brokers what is stored.
         spans: What the micro-batch reads.
+        unprotected: Topic partitions whose next rows the subscription does not protect.
 
     Raises:
         CheckpointError: Rows that are left out no longer count as they did.
@@ -48,7 +50,7 @@ def stream_tasks(
     ranges = topic_ranges(spans)
     # What is not acknowledged, or compacted, nothing protects.
     if options.ack_on_commit and not options.read_compacted:
-        ranges = _with_known_starts(positions, ranges)
+        ranges = _with_known_starts(positions, ranges, unprotected)
     parts = divide(pool, options, ranges)
     left_out = {span.topic_partition for span in spans if span.is_left_out}
     if left_out:
@@ -143,9 +145,9 @@ def _require_stored(
 
 
 def _with_known_starts(
-    positions: PositionLookup, ranges: list[TopicRange]
+    positions: PositionLookup, ranges: list[TopicRange], unprotected: Set[str]
 ) -> list[TopicRange]:
-    """Mark the ranges whose start is stored now, where an executor must know.
+    """Mark the ranges of which an executor must miss the start.
 
     A ledger that was read to its end may be gone when its task runs, one with rows
     still to read may not. So brokers are asked about ranges that begin and end in
@@ -159,9 +161,12 @@ def _with_known_starts(
     stored = positions.from_message_ids(asked, absent_ok=True)
     return [
         replace(range_, is_start_known=True)
-        if (place := stored.get(range_.topic_partition)) is not None
-        and place.before.ledger_id == range_.start.ledger_id
-        and place.before.position >= range_.start.position
+        if range_.topic_partition in unprotected & asked.keys()
+        or (
+            (place := stored.get(range_.topic_partition)) is not None
+            and place.before.ledger_id == range_.start.ledger_id
+            and place.before.position >= range_.start.position
+        )
         else range_
         for range_ in ranges
     ]

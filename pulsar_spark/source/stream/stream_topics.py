@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from pulsar_spark.client.lookup import TopicLookup
@@ -97,7 +97,7 @@ class StreamTopics:
         self.stream_ends = StreamEnds(options, self.positions)
         self._lookup = TopicLookup(pool, patience_s=options.patience_s)
         self._losses = LossCheck(
-            self.positions, fail_on_data_loss=options.fail_on_data_loss
+            pool, self.positions, fail_on_data_loss=options.fail_on_data_loss
         )
         self.held_rows = HeldRows(pool, self.positions)
         self.segments = Segments(
@@ -136,6 +136,11 @@ class StreamTopics:
             return self._options.topics_pattern.matches(name)
         topic = TopicName.parse(name)
         return topic in self._options.topics or topic.common_name in self._whole_topics
+
+    @property
+    def unprotected(self) -> Set[str]:
+        """Return the topic partitions whose next rows retention may take."""
+        return self._losses.unprotected
 
     def check_ends(self, read: Iterable[str]) -> None:
         """Refuse ends of topics that the query does not read.
@@ -201,8 +206,16 @@ class StreamTopics:
         afters = begins
         # Compaction says nothing of what is stored.
         is_exact = not self._options.read_compacted
-        if is_exact and (resumed := self._losses.resume(begins, present, self._ends)):
-            afters = {**begins, **resumed}
+        if is_exact:
+            if resumed := self._losses.resume(begins, present, self._ends):
+                afters = {**begins, **resumed}
+            self._subscription.consumers.skipping = self._losses.unprotected
+        else:
+            self._subscription.consumers.skipping = {
+                name
+                for name, cursor in present.items()
+                if cursor.cursor.position >= begins[name].next().position
+            }
         stored = self._lasts(present, afters)
         self.segments.reopen(
             name

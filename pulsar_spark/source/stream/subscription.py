@@ -14,7 +14,14 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -110,6 +117,10 @@ class Subscription:
         patience_s: Longest time without any answer from the cluster.
         guard: Says how far may be acknowledged; None for all that was read. Only
             durable ones ask it.
+
+    Attributes:
+        skipping: Topic partitions whose cursor is ahead of rows still to read, so that
+            the consumers there neither count nor see these. It is for others to say.
     """
 
     def __init__(
@@ -123,6 +134,7 @@ class Subscription:
         guard: ChunkGuard | None = None,
     ) -> None:
         self.subscription = how.subscription
+        self.skipping: Collection[str] = ()
         self._pool = pool
         self._how = how
         self._durable = how.durable
@@ -195,8 +207,23 @@ class Subscription:
 
     def waiting(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the number of entries after each cursor, where brokers tell."""
-        members = self._group.members
-        replies = self._group.ask(
+        return self._waiting(self._group, topics)
+
+    def waiting_after(self, read: Mapping[str, LastRead]) -> dict[str, int]:
+        """Return the number of entries after each position, where brokers tell.
+
+        Args:
+            read: A position of each topic partition that is not at the cursor.
+        """
+        if not read:
+            return {}
+        with self._readers(read) as group:
+            return self._waiting(group, read)
+
+    @staticmethod
+    def _waiting(group: ConsumerSet[_Member], topics: Iterable[str]) -> dict[str, int]:
+        members = group.members
+        replies = group.ask(
             lambda member: member.stats(),
             # A broker asked about a consumer it does not have closes the connection.
             [t for t in topics if t in members and members[t].is_open],
@@ -223,7 +250,11 @@ class Subscription:
             is_one_enough: Whether more than one entry of each would be too many, and
                 none if it takes further consumers.
         """
-        held = {topic: after for topic, after in read.items() if topic in self._held}
+        held = {
+            topic: after
+            for topic, after in read.items()
+            if topic in self._held or topic in self.skipping
+        }
         at_once = {t: after for t, after in read.items() if t not in held}
         if is_one_enough:
             return self._look(self._group, at_once, on_seen, 1)
@@ -237,9 +268,9 @@ class Subscription:
         read: Mapping[str, LastRead],
         on_seen: Callable[[str, EntrySize], None] = lambda _topic, _size: None,
     ) -> dict[str, tuple[PeekedEntry, ...]]:
-        """Return the next few entries after positions ahead of the acknowledgement.
+        """Return the next few entries after positions that are not at the cursor.
 
-        The subscription would first send all entries in between, however many.
+        The subscription would first send all entries in between, or has passed them.
 
         Args:
             read: Such a position of each topic partition.
@@ -247,6 +278,12 @@ class Subscription:
         """
         if not read or self._guard is None:
             return {}
+        with self._readers(read) as group:
+            return self._look(group, read, on_seen)
+
+    @contextlib.contextmanager
+    def _readers(self, read: Mapping[str, LastRead]) -> Iterator[ConsumerSet[_Member]]:
+        """Subscribe consumers that are at the given positions, for a while."""
         with ConsumerSet(self._pool, self._make, waits_for_end=False) as group:
             group.connect(read)
             group.step(
@@ -258,7 +295,7 @@ class Subscription:
                     )
                 ),
             )
-            return self._look(group, read, on_seen)
+            yield group
 
     def _look(
         self,
@@ -541,7 +578,7 @@ class Subscription:
         """
         members = self._group.members
         to_acknowledge = {
-            topic: _whole_entry(read[topic])
+            topic: read[topic].whole_entry
             for topic in topics
             if topic in members and members[topic].is_open
         }
@@ -764,12 +801,6 @@ def _see(delivery: Delivery) -> tuple[PeekedEntry, int]:
         published_ms,
     )
     return entry, charge
-
-
-def _whole_entry(read: LastRead) -> MessageId:
-    """Return the last entry that was read to its end, which can be acknowledged."""
-    entry_id = read.entry_id - (1 if read.batch_index >= 0 else 0)
-    return MessageId(read.ledger_id, entry_id)
 
 
 def _is_behind(cursor: LastRead, position: MessageId) -> bool:

@@ -102,7 +102,11 @@ class BatchEnds(Generic[P]):
             shares = {name: Share(unread, None) for name, unread in news.items()}
         else:
             shares = self._within_limits(news, waiting, may_wait) if news else {}
-        return self._entries.ends(shares)
+        ends = self._entries.ends(shares)
+        for name, end in ends.items():
+            if end == news[name].last and name in self.backlogs:
+                self.backlogs[name] = 0  # whatever the estimate was
+        return ends
 
     def _within_limits(
         self,

@@ -19,6 +19,7 @@ from tests.source.stream.queries import (
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
+    Subscription,
     batch,
     refuse,
     single,
@@ -131,6 +132,31 @@ class TestLimits:
         query.drain()
         assert all_rows(query) == stored(ledgers)
         assert max(len(rows) for rows in query.rows) <= 4
+
+    @pytest.mark.parametrize("limit", [1, 4, 9])
+    @pytest.mark.parametrize("compacted", ["true", "false"])
+    @pytest.mark.parametrize("cursor", [(7, 1), (8, 0), (9, 1), (10, -1), (10, 4)])
+    def test_rows_before_a_cursor(
+        self,
+        ledgers: ScriptedBroker,
+        queries: Any,
+        cursor: tuple[int, int],
+        compacted: str,
+        limit: int,
+    ) -> None:
+        """A limit counts from the query on, wherever others have put the cursor."""
+        ledgers.subscriptions[P0, "s"] = Subscription(P0, "s", True, cursor)
+        query = queries(
+            maxRowsPerTrigger=str(limit),
+            predefinedSubscription="s",
+            **{"pulsar.reader.readCompacted": compacted},
+        )
+        left = []
+        while query.trigger():
+            left.append(query.planner.progress()["backlogEntries"][BASE]["0"])
+        assert all_rows(query) == stored(ledgers)
+        assert max(len(rows) for rows in query.rows) <= max(limit, 2)
+        assert left[-1] == 0
 
     def test_nobody_starves(self, two: ScriptedBroker, queries: Any) -> None:
         """A limit of one row goes round."""

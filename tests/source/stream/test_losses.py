@@ -10,6 +10,7 @@ import pytest
 from pulsar_spark.errors import (
     DataLossError,
 )
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.entries_ahead import EntriesAhead
@@ -294,6 +295,44 @@ class TestLoss:
             query.trigger()
         # The subscription was there before: it is not deleted.
         assert len(scripted.durable(BASE)) == 1
+
+    def test_a_cursor_ahead_protects_nothing(
+        self, scripted: ScriptedBroker, queries: Any
+    ) -> None:
+        """Rows between, which are still stored, may go at any later time."""
+        self.prepare(scripted, True, (8, 1), 0)
+        query = queries(maxRowsPerTrigger="2", predefinedSubscription="s")
+        query.trigger()
+        start = query.begin()
+        end = query.planner.latest(start, unlimited=True)
+        # So a task that does not find them says so.
+        scripted.trim(BASE)
+        (range_,) = query.ranges(start, end)
+        assert range_.is_start_known
+        with pytest.raises(DataLossError, match="7:2"):
+            query.planner.latest(start)
+
+    @pytest.mark.parametrize("read", [4, 2])
+    def test_a_cursor_that_a_broker_moves_over_aborted_rows(
+        self, scripted: ScriptedBroker, queries: Any, read: int
+    ) -> None:
+        """What it has passed over is nothing to lose."""
+        scripted.aborted.add(TxnId(1, 5))
+        hidden = single(b"h", txnid_most_bits=1, txnid_least_bits=5)
+        scripted.add_topic(BASE, [single(b"a")] * 5 + [hidden] * 3)
+        scripted.roll(BASE)
+        scripted.append(BASE, single(b"b"))
+        scripted.subscriptions[BASE, "s"] = Subscription(BASE, "s", True, (7, 7))
+        query = queries()
+        start = StreamOffset("s", {BASE: at(read)})
+        query.planner.latest(start)
+        scripted.trim(BASE)
+        if read == 2:
+            with pytest.raises(DataLossError, match="7:3"):
+                query.planner.latest(start)
+            return
+        (range_,) = query.ranges(start, query.planner.latest(start))
+        assert not range_.is_start_known
 
     def test_expiry_beyond_the_target_of_a_run(
         self, scripted: ScriptedBroker, queries: Any
