@@ -181,14 +181,21 @@ class PositionLookup:
 
         A reader that was forgotten (the topic moved in between) begins at its initial
         position instead. Two that would begin at opposite ends cannot agree by mistake.
+        They disagree, too, where nothing is that late and rows arrive: each stands
+        where the topic ended, and a third one stands further.
         """
-        earliest, latest = (
-            self._round(
-                topics, dict.fromkeys(topics, EARLIEST), _TimeSeek(times_ms, initial)
-            )
-            for initial in (InitialPosition.EARLIEST, InitialPosition.LATEST)
-        )
-        return {topic: _agreed(earliest[topic], latest[topic]) for topic in topics}
+
+        def seek(topics: list[str], initial: InitialPosition) -> _Answers:
+            starts = dict.fromkeys(topics, EARLIEST)
+            return self._round(topics, starts, _TimeSeek(times_ms, initial))
+
+        earliest = seek(topics, InitialPosition.EARLIEST)
+        latest = seek(topics, InitialPosition.LATEST)
+        answers = {t: _agreed(t, earliest[t], latest[t]) for t in topics}
+        unsure = [topic for topic in topics if answers[topic] is None]
+        third = seek(unsure, InitialPosition.EARLIEST)
+        settled = {t: _settled(t, earliest[t], third[t]) for t in unsure}
+        return {t: a for t, a in {**answers, **settled}.items() if a is not None}
 
     def retry(self) -> Retry:
         """Return how long to go on asking, from now."""
@@ -267,21 +274,44 @@ class _TimeSeek:
 
 
 def _agreed(
+    topic: str,
     earliest: TopicPositions | PulsarSparkError,
     latest: TopicPositions | PulsarSparkError,
-) -> TopicPositions | PulsarSparkError:
+) -> TopicPositions | PulsarSparkError | None:
+    """Return what two readers say of a time; None where it takes a third one."""
     for positions in (earliest, latest):
         if isinstance(positions, PulsarSparkError):
             return positions
     assert isinstance(earliest, TopicPositions)
     assert isinstance(latest, TopicPositions)
-    if earliest.is_empty and latest.is_empty:
-        # Nothing is that late, and each stands where the topic ended when it was asked.
-        # The former was not forgotten: it would be at the topic's beginning.
+    is_forgotten = earliest.before.entry_id < 0  # maybe: it is at the beginning
+    is_same = earliest.before == latest.before
+    if earliest.is_empty and (latest.is_empty or is_same or not is_forgotten):
+        # Nothing was that late when it sought. What came since may be earlier.
         return earliest
-    if earliest.before == latest.before:
+    if is_same:
         return latest
-    return AskAgainError("The topic moved to another broker during a seek.")
+    return _moved(topic) if is_forgotten else None
+
+
+def _settled(
+    topic: str,
+    first: TopicPositions | PulsarSparkError,
+    third: TopicPositions | PulsarSparkError,
+) -> TopicPositions | PulsarSparkError:
+    """Return what a reader that was not forgotten says, by the place of a later one."""
+    assert isinstance(first, TopicPositions)
+    if isinstance(third, PulsarSparkError):
+        return third
+    if third.before == first.before:
+        return first  # the one in between was forgotten
+    if third.before.entry_id < 0 or third.before.position < first.before.position:
+        return _moved(topic)
+    return replace(first, last=first.before)
+
+
+def _moved(topic: str) -> AskAgainError:
+    return AskAgainError(f"{topic} moved to another broker during a seek.")
 
 
 def has_messages(pool: ConnectionPool, topic: TopicName) -> bool:

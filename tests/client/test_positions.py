@@ -254,6 +254,27 @@ def test_by_time_where_the_later_probe_is_forgotten_too(
     assert found.first == MessageId(LEDGER, 1)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("when", ["GET_LAST_MESSAGE_ID", "SUBSCRIBE", "SEEK"])
+def test_by_time_while_rows_arrive(
+    scripted: ScriptedBroker, positions: PositionLookup, when: str, rows: int
+) -> None:
+    """A time that nothing has reached is behind all of these, one before is found."""
+    scripted.add_topic(TOPIC, [single(b"a", publish_time=100)] * rows)
+
+    def busy(broker: ScriptedBroker, session: Any, command: Any) -> None:
+        broker.append(TOPIC, single(b"b", publish_time=200))
+        usual(broker, session, command)
+
+    scripted.always(when, busy)
+    found = positions.from_times({TOPIC: 999})[TOPIC]
+    assert found.is_empty
+    assert found.before.entry_id >= rows - 1
+    found = positions.from_times({TOPIC: 150})[TOPIC]
+    assert found.first == MessageId(LEDGER, rows)
+    assert not found.is_empty
+
+
 def test_what_is_stored_and_never_delivered(
     scripted: ScriptedBroker, positions: PositionLookup
 ) -> None:
