@@ -10,6 +10,7 @@ from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.positions import PositionLookup
 from pulsar_spark.errors import AskAgainError, PulsarSparkError
+from pulsar_spark.message_id import EARLIEST
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.discovery import find_topic_partitions
 from pulsar_spark.source.plan.gone import without_gone
@@ -39,10 +40,11 @@ def stream_starts(
         options = without_gone(options, topics, lookup.layouts)
         return _configured(pool, options, topics)
     consumers = subscription.existing()
+    positions = PositionLookup(pool, read_compacted=options.read_compacted)
     try:
         return ask_all(
             [topic.full_name for topic in topics],
-            partial(_cursors, consumers),
+            partial(_cursors, consumers, positions),
             pool.patience(options.poll_timeout_s),
         )
     finally:
@@ -66,7 +68,7 @@ def _configured(
 
 
 def _cursors(
-    consumers: Subscription, names: list[str]
+    consumers: Subscription, positions: PositionLookup, names: list[str]
 ) -> dict[str, LastRead | PulsarSparkError]:
     """Return the position of a subscription in each topic, exact to the message."""
     statuses = consumers.visit(dict.fromkeys(names, NOTHING_READ))
@@ -74,6 +76,11 @@ def _cursors(
     cursors: dict[str, LastRead | PulsarSparkError] = {
         name: status.cursor for name, status in present.items()
     }
+    # What was acknowledged may have been removed, with nothing that was not.
+    for name, first in positions.from_message_ids(
+        dict.fromkeys(present, EARLIEST), absent_ok=True
+    ).items():
+        cursors[name] = max(present[name].cursor, LastRead.of(first.before))
     waiting = {
         name: status.cursor
         for name, status in present.items()

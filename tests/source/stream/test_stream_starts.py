@@ -216,6 +216,20 @@ class TestStartAtSubscription:
         finally:
             in_time.set()
 
+    @pytest.mark.parametrize("cursor", [(7, 4), (8, -1)])
+    def test_what_was_acknowledged_is_removed(
+        self, scripted: ScriptedBroker, queries: Any, cursor: tuple[int, int]
+    ) -> None:
+        """Some brokers leave the cursor in the ledger that is gone."""
+        scripted.add_topic(BASE, [single(b"a")] * 5)
+        scripted.roll(BASE)
+        scripted.append(BASE, *[single(b"b")] * 3)
+        scripted.trim(BASE)
+        scripted.subscriptions[BASE, "s"] = Subscription(BASE, "s", True, cursor)
+        query = queries(startingOffsets="subscription", predefinedSubscription="s")
+        query.drain()
+        assert all_rows(query) == stored(scripted)
+
     def test_only_what_waits_is_looked_at(
         self, two: ScriptedBroker, queries: Any, mine: Subscription
     ) -> None:
