@@ -306,13 +306,13 @@ class RangeReader:
                 self._lose(
                     "the topic begins behind that: it was deleted and created again"
                 )
-        elif is_stored(self._pool, name, end) is False:
+        elif end.entry_id >= 0 and is_stored(self._pool, name, end) is False:
             self._lose("it was removed meanwhile, and maybe others before it")
         return self._has_lost
 
     def _check_start(self, start: MessageId, found: TopicPositions) -> None:
         # A topic that begins after the range proves nothing: all of it may be gone.
-        reaches = found.first.position <= self._range.end.position
+        reaches = found.before.position <= self._range.end.position
         # Nor was a ledger read to its end that is known to have had the start.
         reaches = reaches and not self._range.is_start_known
         is_protected = self._settings.is_protected and reaches

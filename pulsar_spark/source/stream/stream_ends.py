@@ -209,8 +209,13 @@ class StreamEnds:
             if time_ms is not None and has_news and name not in self._of_times:
                 asked[name] = time_ms + 1
         for name, positions in self._positions.from_times(asked).items():
-            if not positions.is_empty:
-                self._of_times[name] = positions.before
+            if positions.is_empty:
+                continue
+            end = positions.before
+            if end.entry_id < 0 and not self._options.read_compacted:
+                # Nothing up to the time is stored, so nothing is left to read.
+                end = EARLIEST
+            self._of_times[name] = end
 
     def _tell(
         self, ends: Mapping[str, MessageId | None], afters: Mapping[str, LastRead]

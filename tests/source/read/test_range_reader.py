@@ -791,6 +791,26 @@ class TestTheTopicMoves:
         assert scripted.requests["SUBSCRIBE"] == 5
 
 
+@pytest.mark.usefixtures("short_silence")
+@pytest.mark.parametrize("is_protected", [True, False])
+@pytest.mark.parametrize("ledgers", [1, 2])
+def test_the_topic_begins_right_behind_the_range(
+    scripted: ScriptedBroker, ranged: Any, ledgers: int, is_protected: bool
+) -> None:
+    """A subscription has kept all up to the end: what is gone had been read."""
+    scripted.add_topic(TOPIC, numbered(5, 1))
+    for _ in range(ledgers):
+        scripted.roll(TOPIC)
+        scripted.append(TOPIC, *numbered(1, 1))
+    scripted.trim(TOPIC, ledgers=ledgers)
+    reader = ranged(place(5), MessageId(LEDGER + 1, -1), is_protected=is_protected)
+    if is_protected and ledgers == 1:
+        assert numbers(reader) == []
+        return
+    with pytest.raises(DataLossError, match="7:5"):
+        numbers(reader)
+
+
 class TestRetentionMeanwhile:
     """Ledgers of three entries, which may go while they are read."""
 

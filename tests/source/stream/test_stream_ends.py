@@ -308,6 +308,30 @@ class TestLoss:
         assert all_rows(query) == []
 
 
+@pytest.mark.parametrize("ends", [{"endingTime": "2000"}, {"endingOffsets": "8:-1"}])
+@pytest.mark.parametrize("acknowledges", ["true", "false"])
+def test_all_up_to_the_end_was_removed(
+    scripted: ScriptedBroker, queries: Any, ends: dict[str, str], acknowledges: str
+) -> None:
+    """After it was read: a restart has nothing to read, and has lost nothing."""
+    scripted.add_topic(BASE, [single(b"a", publish_time=1000)] * 5)
+    scripted.roll(BASE)
+    scripted.append(BASE, *[single(b"b", publish_time=5000)] * 3)
+    ends = {o: f'{{"t":"{v}"}}' if ":" in v else v for o, v in ends.items()}
+    query = queries(**ends, ackOnCommit=acknowledges)
+    query.drain()
+    assert len(all_rows(query)) == 5
+    query.kill()
+    scripted.append(BASE, single(b"c", publish_time=6000))
+    if acknowledges == "true":
+        scripted.trim(BASE)
+    for _ in range(2):
+        query.planner.fix_target()
+        assert not query.trigger()
+        query.kill()
+    assert len(all_rows(query)) == 5
+
+
 def test_ends_that_are_checked(caplog: pytest.LogCaptureFixture) -> None:
     """Those of messages; compaction and times say nothing of what was stored."""
     begins = {PARTS[0]: LastRead(7, 3), PARTS[1]: NOTHING_READ}
