@@ -63,7 +63,7 @@ def find_topic_partitions(lookup: TopicLookup, options: ReadOptions) -> list[Top
         "topicWaitTimeoutMs",
     )
     while True:
-        existing, absence = _find(lookup, options)
+        existing, absence = look_for_topic_partitions(lookup, options)
         if not absence:
             return existing
         if not options.waiting_for_non_existed_topic:
@@ -91,11 +91,17 @@ def existing_topic_partitions(
     Raises:
         PulsarSparkError: The cluster does not answer, or refuses.
     """
-    return _find(lookup, options)[0]
+    return look_for_topic_partitions(lookup, options)[0]
 
 
-def _find(lookup: TopicLookup, options: ReadOptions) -> tuple[list[TopicName], str]:
-    """Return the existing topic partitions, and a sentence about absent ones, or ""."""
+def look_for_topic_partitions(
+    lookup: TopicLookup, options: ReadOptions
+) -> tuple[list[TopicName], str]:
+    """Return the existing topic partitions, and a sentence about absent ones, or "".
+
+    Raises:
+        PulsarSparkError: The cluster does not answer, or refuses.
+    """
     if options.topics_pattern is not None:
         return _match(lookup, options.topics_pattern, options.client.lookup_timeout_s)
     return _expand(lookup, options.topics)

@@ -75,7 +75,7 @@ class LossCheck:
             PulsarSparkError: The cluster does not answer, or refuses.
         """
         passed = self._passed(begins, found, ends)
-        return passed | self._unreached(begins, found)
+        return passed | self.unreached(begins, found)
 
     def _passed(
         self,
@@ -162,7 +162,7 @@ class LossCheck:
         )
         return {name for name in between if not passed.get(name)}
 
-    def _unreached(
+    def unreached(
         self, begins: Mapping[str, LastRead], found: Mapping[str, CursorStatus]
     ) -> dict[str, LastRead]:
         """Return where to go on in topics that never reached the query's position.

@@ -28,6 +28,7 @@ from pulsar_spark.options import ReadOptions
 from pulsar_spark.source.plan.discovery import (
     existing_topic_partitions,
     find_topic_partitions,
+    look_for_topic_partitions,
 )
 from pulsar_spark.source.stream.held_rows import HeldRows
 from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
@@ -96,8 +97,11 @@ class StreamTopics:
         )
         self.stream_ends = StreamEnds(options, self.positions)
         self._lookup = TopicLookup(pool, patience_s=options.patience_s)
+        # Compacted topics are asked, too, how far they were ever written.
         self._losses = LossCheck(
-            pool, self.positions, fail_on_data_loss=options.fail_on_data_loss
+            pool,
+            PositionLookup(pool, patience_s=options.patience_s),
+            fail_on_data_loss=options.fail_on_data_loss,
         )
         self.held_rows = HeldRows(pool, self.positions)
         self.segments = Segments(
@@ -110,6 +114,7 @@ class StreamTopics:
         self._searched: dict[str, _Searched] = {}
         # Sealed segments with rows behind the end of the stream: never drained.
         self._cut_short: set[str] = set()
+        self._is_warned = False  # of topics that do not exist
         self._whole_topics = {
             topic.common_name
             for topic in options.topics
@@ -124,7 +129,10 @@ class StreamTopics:
             with contextlib.suppress(TopicNotFoundError):
                 topics = find_topic_partitions(self._lookup, self._options)
         if topics is None:
-            topics = existing_topic_partitions(self._lookup, self._options)
+            topics, absence = look_for_topic_partitions(self._lookup, self._options)
+            if absence and not self._is_warned:
+                self._is_warned = True
+                logger.warning("%s The query reads it once it is there.", absence)
         names = [topic.full_name for topic in topics]
         if self._schema is not None:
             self._schema.look(names)
@@ -161,6 +169,9 @@ class StreamTopics:
         lasts = {name: positions.last for name, positions in stored.items()}
         self._note_ends(lasts)
         afters = {name: LastRead.of(edge.before) for name, edge in stored.items()}
+        if self._options.read_compacted:
+            # Compacted topics reach back further than what is stored.
+            afters = dict.fromkeys(stored, NOTHING_READ)
         return {
             name: PartitionStatus(afters[name], self._end(name, afters[name], last))
             for name, last in self.stream_ends.cut(lasts, afters).items()
@@ -211,10 +222,12 @@ class StreamTopics:
                 afters = {**begins, **resumed}
             self._subscription.consumers.skipping = self._losses.unprotected
         else:
+            if unreached := self._losses.unreached(begins, present):
+                afters = {**begins, **dict.fromkeys(unreached, NOTHING_READ)}
             self._subscription.consumers.skipping = {
                 name
                 for name, cursor in present.items()
-                if cursor.cursor.position >= begins[name].next().position
+                if cursor.cursor.position >= afters[name].next().position
             }
         stored = self._lasts(present, afters)
         self.segments.reopen(

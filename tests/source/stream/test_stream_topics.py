@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from pulsar_spark.errors import (
+    DataLossError,
     PulsarSparkError,
 )
+from pulsar_spark.message_id import EARLIEST
 from pulsar_spark.source.stream import subscription as subscription_module
+from pulsar_spark.source.stream.checkpoint import StreamOffset
 from spark_topics.client import retry
 from tests.source.stream.queries import (
     BASE,
@@ -19,6 +22,7 @@ from tests.source.stream.queries import (
     P1,
     P2,
     all_rows,
+    at,
     stored,
 )
 from tests.support.fixtures import Clock as PausingClock
@@ -30,6 +34,8 @@ from tests.support.scripted_broker import (
 )
 
 pytestmark = pytest.mark.usefixtures("short_waits")
+
+COMPACTED = {"pulsar.reader.readCompacted": "true"}
 
 
 class TestTheTopicMoves:
@@ -127,6 +133,57 @@ class TestTheTopicMoves:
             PulsarSparkError, match=r"recovering.* 0\.3 s.*pollTimeoutMs"
         ):
             query.trigger()
+
+
+class TestRestart:
+    """A query goes on with further topics, or with other ones of the same name."""
+
+    def test_a_compacted_topic_joins(
+        self, scripted: ScriptedBroker, queries: Any
+    ) -> None:
+        """It begins where a new query does: before what is stored."""
+        query = queries(**COMPACTED)
+        for name in (BASE, f"{BASE}u"):
+            scripted.add_topic(name, [single(b"a")] * 5)
+            scripted.roll(name)
+            scripted.append(name, single(b"b"))
+            scripted.trim(name)
+        start = query.begin()
+        end = query.planner.latest(start)
+        assert [r.start for r in query.ranges(start, end)] == [EARLIEST]
+        query.kill()
+        query.options["topics"] = "t,tu"
+        del query.options["topic"]
+        (range_,) = query.ranges(end, query.planner.latest(end))
+        assert (range_.topic_partition, range_.start) == (f"{BASE}u", EARLIEST)
+
+    @pytest.mark.parametrize("fails", ["true", "false"])
+    def test_a_compacted_topic_that_never_was_so_long(
+        self, scripted: ScriptedBroker, queries: Any, fails: str
+    ) -> None:
+        """A loss, as without compaction, and read from its first row on."""
+        scripted.add_topic(BASE, [single(b"a")] * 5)
+        query = queries(**COMPACTED, failOnDataLoss=fails)
+        start = StreamOffset("s", {BASE: at(3, 900)})
+        if fails == "true":
+            with pytest.raises(DataLossError, match="never reached"):
+                query.planner.latest(start)
+            return
+        (range_,) = query.ranges(start, query.planner.latest(start))
+        assert range_.start == EARLIEST
+
+    def test_a_misspelt_topic(
+        self, scripted: ScriptedBroker, queries: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """One warning: it may yet be created."""
+        scripted.add_topic(BASE, [single(b"a")] * 5)
+        query = queries(topics="t,tt")
+        del query.options["topic"]
+        start = StreamOffset("s", {BASE: at(1)})
+        for _ in range(2):
+            query.planner.latest(start)
+        (warned,) = [r for r in caplog.records if f"{BASE}t does not" in r.getMessage()]
+        assert warned.levelname == "WARNING"
 
 
 class TestAvailableNow:
