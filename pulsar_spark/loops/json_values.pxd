@@ -82,6 +82,14 @@ cdef class ReadFirst(avro.Reader):
     @cython.locals(number=Py_ssize_t, end=Py_ssize_t)
     cdef Py_ssize_t read(self, avro.Source source, Py_ssize_t offset) except? -1
 
+cdef class ReadBranch(avro.Reader):
+    cdef avro.Column _scratch
+    cdef avro.Reader _own
+    cdef avro.Reader _reader
+
+    @cython.locals(end=Py_ssize_t)
+    cdef Py_ssize_t read(self, avro.Source source, Py_ssize_t offset) except? -1
+
 cdef class ReadBoolean(avro.Reader):
     cdef avro.FixedColumn _column
 

@@ -346,6 +346,33 @@ class ReadFirst(avro.Reader):
         return _REFUSED
 
 
+class ReadBranch(avro.Reader):
+    """Reads a type of a union otherwise than the type was written.
+
+    Args:
+        scratch: A column of the type, which has no rows.
+        own: Takes the values of the type, and no other tokens, into that column.
+        reader: Reads what ``own`` takes; or takes no bytes, where nothing is wanted.
+    """
+
+    def __init__(
+        self, scratch: avro.Column, own: avro.Reader, reader: avro.Reader
+    ) -> None:
+        super().__init__(1)
+        self._scratch = scratch
+        self._own = own
+        self._reader = reader
+
+    def read(self, source: avro.Source, offset: int) -> int:
+        """Read a value of the type; refuse a value of another type."""
+        self._scratch.reserve(1)
+        end = self._own.read(source, offset)
+        self._scratch.cut(0)
+        if end < 0:
+            return end
+        return end if self._reader.read(source, offset) >= 0 else _UNUSUAL
+
+
 # -- numbers, booleans -----------------------------------------------------------------
 
 

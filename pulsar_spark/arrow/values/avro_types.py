@@ -57,10 +57,7 @@ def columns_of(root: AvroType) -> pa.Schema:
         InvalidSchemaError: A type has no column, or is a part of itself, or there are
             two fields whose names are equal but for their case, or far too many.
     """
-    if _count(root, {}) > _MAX_COLUMNS:
-        raise InvalidSchemaError(
-            f"it has more than {_MAX_COLUMNS:,} fields, those within others counted"
-        )
+    _check_count(root)
     if root.kind is Kind.RECORD:
         fields = [
             _field(child.name, child.type, child.name, (root,)) for child in root.fields
@@ -77,7 +74,15 @@ def column_type(type_: AvroType) -> pa.DataType:
     Raises:
         InvalidSchemaError: As ``columns_of`` does.
     """
+    _check_count(type_)
     return _field("", type_, VALUE, ()).type
+
+
+def _check_count(type_: AvroType) -> None:
+    if _count(type_, {}) > _MAX_COLUMNS:
+        raise InvalidSchemaError(
+            f"it has more than {_MAX_COLUMNS:,} fields, those within others counted"
+        )
 
 
 def _count(type_: AvroType, known: dict[int, int]) -> int:

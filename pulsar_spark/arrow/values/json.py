@@ -83,7 +83,8 @@ def _decoder(
         raise InvalidSchemaError(
             f"{writer.type_name} cannot be read as {reader.type_name}"
         )
-    theirs, own = _parsed(writer), _parsed(reader)
+    theirs = _parsed(writer)
+    own = theirs if writer.data == reader.data else _parsed(reader)
     codec = settings.json_bytes or "base64"
     offset = _offset(writer)
     if own.kind is not Kind.RECORD:

@@ -13,11 +13,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pulsar_spark.arrow.values import json_tokens as tokens
+from pulsar_spark.arrow.values.avro_plan import empty_column
 from pulsar_spark.arrow.values.avro_types import column_type
 from pulsar_spark.arrow.values.json_scalars import Node, scalar
 from pulsar_spark.arrow.values.json_tokens import BadTokenError, Reader
@@ -35,6 +36,7 @@ from pulsar_spark.schemas.avro import (
     AvroField,
     AvroType,
     Kind,
+    Logical,
     nullable,
 )
 from pulsar_spark.schemas.info import InvalidSchemaError
@@ -43,6 +45,7 @@ from pulsar_spark.schemas.resolution import (
     MAX_VALUES,
     PairCount,
     PlanTooLargeError,
+    branch_of,
     default_too_large,
 )
 
@@ -373,81 +376,156 @@ def _union(
 ) -> Node:
     """Return how values of a union become a struct of members, or a single type.
 
-    Payloads do not say which it is: the first one that takes the token is, in the order
-    of ``json_unions``. Of numbers with a point, the loops leave all to ``read``.
+    Payloads do not say which type of the writer they are. It is the first one that
+    takes the token, in the order of ``json_unions``, whatever columns are wanted. Of
+    numbers with a point, the loops leave all to ``read``.
     """
-    is_struct = reader.kind is Kind.UNION
-    if is_struct and not pa.types.is_struct(wanted):
+    if reader.kind is Kind.UNION and not pa.types.is_struct(wanted):
         raise InvalidSchemaError(f"at `{where}` {reader} cannot be of type {wanted}")
-    members = _members(writer, reader, wanted, codec, where)
-    names = {field.name for field in wanted} if is_struct else set()
+    branches = _branches(writer, reader, wanted, codec, where)
 
     def read(token: Any) -> Any:
-        for name, node in members:
+        for own, node, name in branches:
             try:
-                value = node.read(token)
+                value = own.read(token)
             except BadTokenError:
                 continue
-            if not is_struct:
-                return value
-            return {name: value} if name in names else {}
+            if node is None:
+                return {}
+            if node is not own:
+                value = node.read(token)
+            return {name: value} if name else value
         raise tokens.bad(token, f"one of {reader}")
 
     def fill(column: avro.Column) -> avro.Reader:
-        if not is_struct:
-            return kernel.ReadFirst([node.fill(column) for _, node in members])
-        assert isinstance(column, avro.StructColumn)
-        return kernel.ReadFirst(
-            [_member(column, wanted, name, node) for name, node in members]
-        )
+        return kernel.ReadFirst([_filled(one, column, wanted) for one in branches])
 
     return Node(wanted, read, fill)
 
 
-def _member(
-    column: avro.StructColumn, wanted: pa.DataType, name: str, node: Node
-) -> avro.Reader:
-    """Return the kernel's reader of a type of a union into a field of a struct."""
-    place = wanted.get_field_index(name)
-    if place < 0:
-        return avro.Fail()
-    others = list(column.children)
-    return avro.ReadMember(column, node.fill(others.pop(place)), others)
+class _Branch(NamedTuple):
+    """A type of the writer's.
+
+    Attributes:
+        own: Takes the values of this type, and no other tokens.
+        node: Makes what is wanted of these; None if nothing is.
+        name: Of the member that they become; "" for a reader's type that is no union.
+    """
+
+    own: Node
+    node: Node | None
+    name: str
 
 
-def _members(
+def _branches(
     writer: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
-) -> list[tuple[str, Node]]:
-    """Return the name and the node of the member for each type of the writer."""
-    members = []
-    reason = f"at `{where}` there is {writer}, which cannot be read as {reader}"
-    branches = in_order(writer.branches or (writer,))
-    for branch in branches:
-        own = enumerate(reader.branches or (reader,))
-        for index, candidate in sorted(
-            own, key=lambda it: it[1].kind is not branch.kind
-        ):
-            name = f"member{index}"
-            type_ = wanted
-            if reader.kind is Kind.UNION:
-                place = wanted.get_field_index(name)
-                type_ = (
-                    wanted.field(place).type if place >= 0 else column_type(candidate)
-                )
-            try:
-                node = plan(branch, candidate, type_, codec, where)
-            except PlanTooLargeError:
-                raise
-            except InvalidSchemaError as error:
-                reason = str(error)
-                continue
-            if is_integer(branch) and has_floats(branches):
-                node = replace(node, read=_without_point(node.read))
-            members.append((name, node))
-            break
-    if not members:
-        raise InvalidSchemaError(reason)
-    return members
+) -> list[_Branch]:
+    """Return the types of the writer, in the order in which they are asked.
+
+    Raises:
+        InvalidSchemaError: None of them can be read.
+    """
+    made, problems = [], []
+    types = in_order(writer.branches or (writer,))
+    for branch in types:
+        own = _own(branch, types, codec, where) if len(types) > 1 else None
+        name, node = "", None
+        try:
+            as_type, name, type_ = _destination(branch, reader, wanted, where)
+            if own is not None and as_type is branch and type_ == own.type:
+                node = own
+            elif type_ is not None:
+                node = plan(branch, as_type, type_, codec, where)
+        except PlanTooLargeError:
+            raise
+        except InvalidSchemaError as error:
+            problems.append(error)
+            node = Node(wanted, _refusing(str(error)))
+        own = own or node or _own(branch, types, codec, where)
+        made.append(_Branch(own, node, name))
+    if len(problems) == len(types):
+        raise problems[0]
+    return made
+
+
+def _destination(
+    branch: AvroType, reader: AvroType, wanted: pa.DataType, where: str
+) -> tuple[AvroType, str, pa.DataType | None]:
+    """Return as which type a branch is read, its member, and what is wanted of it."""
+    if reader.kind is not Kind.UNION:
+        return reader, "", wanted
+    index = branch_of(branch, reader.branches)
+    if index is None:
+        raise InvalidSchemaError(
+            f"at `{where}` there is {branch}, which cannot be read as {reader}"
+        )
+    name = f"member{index}"
+    place = wanted.get_field_index(name)
+    type_ = wanted.field(place).type if place >= 0 else None
+    return reader.branches[index], name, type_
+
+
+def _own(type_: AvroType, among: Sequence[AvroType], codec: str, where: str) -> Node:
+    """Return what takes all values of a type of a union, and no other tokens.
+
+    A record that no column can be is told by the fields that columns can be.
+    """
+    try:
+        column = column_type(type_)
+    except InvalidSchemaError:
+        if type_.logical is Logical.DECIMAL:
+            return Node(pa.null(), tokens.decimal(type_.precision, type_.scale, codec))
+        if type_.kind is not Kind.RECORD:
+            return Node(pa.null(), _shaped(type_.kind))
+        column = pa.struct(list(_possible_fields(type_)))
+    node = plan(type_, type_, column, codec, where)
+    if is_integer(type_) and has_floats(among):
+        node = replace(node, read=_without_point(node.read))
+    return node
+
+
+def _shaped(kind: Kind) -> Reader:
+    """Return what takes arrays, or maps, of anything."""
+    shapes = {Kind.ARRAY: list, Kind.MAP: dict}
+
+    def read(token: Any) -> Any:
+        if not isinstance(token, shapes.get(kind, ())):
+            raise tokens.bad(token, f"of the type {kind.value}")
+        return token
+
+    return read
+
+
+def _possible_fields(record: AvroType) -> Iterator[pa.Field]:
+    for field in record.fields:
+        with contextlib.suppress(InvalidSchemaError):
+            type_ = column_type(field.type)
+            yield pa.field(field.name, type_, nullable(field.type)[1])
+
+
+def _refusing(reason: str) -> Reader:
+    def read(token: Any) -> Any:
+        del token
+        raise BadTokenError(reason)
+
+    return read
+
+
+def _filled(branch: _Branch, column: avro.Column, wanted: pa.DataType) -> avro.Reader:
+    """Return the kernel's reader of the values of a type of the writer's."""
+    own, node, name = branch
+    others = []
+    into = column
+    if name:
+        assert isinstance(column, avro.StructColumn)
+        others = list(column.children)
+        if node is not None:
+            into = others.pop(wanted.get_field_index(name))
+    reader = avro.Reader() if node is None else node.fill(into)
+    if node is not own:
+        scratch = empty_column(own.type)
+        reader = kernel.ReadBranch(scratch, own.fill(scratch), reader)
+    return avro.ReadMember(column, reader, others) if name else reader
 
 
 def _without_point(read: Reader) -> Reader:

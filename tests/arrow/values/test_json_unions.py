@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.arrow.values import ValueSettings, kinds
+from pulsar_spark.arrow.values import json as json_values
 from pulsar_spark.arrow.values.encoders import encoder_for
+from pulsar_spark.arrow.values.together import joined
 from pulsar_spark.loops.avro_write import UnfitValueError
 from pulsar_spark.schemas.info import InvalidSchemaError, SchemaInfo, SchemaType
 from tests.support.random_rows import any_rows, plain
@@ -206,3 +210,133 @@ def test_numbers_of_other_producers(kind: str) -> None:
         assert [(row[whole], row[point]) for row in rows] == [
             *((1, None), (None, 1.0), (-2, None), (None, 100.0))
         ]
+
+
+# -- two schemas, or some columns ------------------------------------------------------
+
+E1, E2 = ({"type": "enum", "name": f"E{at}", "symbols": [at]} for at in "AB")
+F1, F2 = ({"type": "fixed", "name": f"F{at}", "size": at} for at in (3, 6))
+#: Of an order, a payment and a refund, which a field names.
+BY_FIELD = [record("O", kind=E1, n=NULL_INT), record("P", kind=E2, n=NULL_INT)]
+BY_NAMES = [record("X", x="int", z=NULL_INT), record("Y", y="string", z=NULL_INT)]
+BY_BYTES = [record("V", x="bytes"), record("W", x="string")]
+ITSELF = record("N", n="int", next=["null", "N"])
+MAP = {"type": "map", "values": "int"}
+
+#: Tokens of several of the branches below, or of none.
+SOME_TOKENS = (
+    *("1", "300", "0.1", "1e300", "true", '"A"', '"B"', '"C"', '"AAAA"', '"AAAAAAAA"'),
+    *("[1]", '["x"]', "{}", '{"x":1}', '{"y":"q","z":7}', '{"x":1,"z":"no"}'),
+    *('{"kind":"A","n":1}', '{"kind":"B"}', '{"x":"hello!"}', '{"n":5,"next":{"n":6}}'),
+)
+SOME_BRANCHES = (
+    *("int", "long", "float", "double", "boolean", "string", "bytes", E1, E2, F1, F2),
+    *(*BY_NAMES, MAP, {"type": "array", "items": "int"}, ITSELF),
+    *(BY_FIELD[0] | {"name": "O1"}, record("M", n=(["int", "null"], 1))),
+)
+PROMOTED = {"int": "long", "long": "float", "float": "double", "string": "bytes"}
+
+
+def rows_of(info: SchemaInfo, reader: SchemaInfo, wanted: pa.Schema) -> list[Any]:
+    """What is read of all the tokens as a field ``u``, by the loops and without."""
+    values = pa.array([b'{"u":%s}' % token.encode() for token in SOME_TOKENS])
+    decoder = json_values.decoder(info, reader, wanted, ValueSettings("base64"))
+    by_loops = decoder.decode(values, None)
+    alone = decoder._one_by_one(values)
+    assert list(by_loops.bad) == list(alone.bad)
+    assert by_loops.columns == alone.columns
+    rows = by_loops.columns[0].to_pylist()
+    return ["bad" if at in by_loops.bad else row for at, row in enumerate(rows)]
+
+
+def pruned(type_: pa.DataType, chance: Random) -> pa.DataType:
+    """A type with some of the fields of its structs."""
+    if not pa.types.is_struct(type_):
+        return type_
+    kept = chance.sample(list(type_), chance.randint(1, type_.num_fields))
+    return pa.struct([one.with_type(pruned(one.type, chance)) for one in kept])
+
+
+def cut(type_: pa.DataType, value: Any) -> Any:
+    """The value in a pruned type."""
+    if not pa.types.is_struct(type_) or not isinstance(value, dict):
+        return value
+    return {field.name: cut(field.type, value[field.name]) for field in type_}
+
+
+@settings(max_examples=60, deadline=None)
+@given(chance=CHANCE)
+def test_any_columns_and_any_version(chance: Random) -> None:
+    """The columns do not decide the branch; and the loops read as Python does."""
+    some = chance.sample(SOME_BRANCHES, chance.randint(2, 4))
+    union = list({kind_of(branch): branch for branch in some}.values())
+    reader = [PROMOTED.get(one, one) if isinstance(one, str) else one for one in union]
+    info, later = (
+        info_of(SchemaType.JSON, ["null", *branches], {})
+        for branches in (union, chance.sample(reader, len(reader)))
+    )
+    try:
+        columns = json_values.columns_of(info)
+    except InvalidSchemaError:  # a record within itself
+        columns = pa.schema([("u", pa.struct([("member0", pa.struct([("n", INT)]))]))])
+        if union[0] is ITSELF:
+            rows_of(info, info, columns)
+        return
+    type_ = columns.field(0).type
+    full = rows_of(info, info, columns)
+    assert full == rows_of(info, info, pa.schema([("u", joined([type_]))]))
+    few = pruned(type_, chance)
+    assert rows_of(info, info, pa.schema([("u", few)])) == [
+        cut(few, row) for row in full
+    ]
+    try:
+        wanted = json_values.columns_of(later)
+        rows_of(info, later, wanted)
+    except InvalidSchemaError:
+        return
+
+
+@pytest.mark.parametrize(
+    ("union", "values", "tokens"),
+    [
+        ([E1, E2], ["A", "B"], ['"A"', '"B"']),
+        ([E1 | {"default": "A"}, E2], ["A", "B"], ['"A"', '"B"']),
+        ([F1, F2], [bytes(3), bytes(6)], ['"AAAA"', '"AAAAAAAA"']),
+        (
+            BY_FIELD,
+            [{"kind": "A", "n": 1}, {"kind": "B", "n": 2}],
+            ['{"kind":"A","n":1}', '{"kind":"B","n":2}'],
+        ),
+        (
+            BY_BYTES,
+            [{"x": b"\0\0\0"}, {"x": "hello!"}],
+            ['{"x":"AAAA"}', '{"x":"hello!"}'],
+        ),
+    ],
+)
+def test_several_of_one_kind(
+    union: list[Any], values: list[Any], tokens: list[str]
+) -> None:
+    """Names say as what a branch is read, in AVRO and in JSON."""
+    tree = record("R", u=union)
+    for branches in (union, union[::-1]):
+        in_avro, in_json = (
+            info_of(form, branches, {}) for form in (SchemaType.AVRO, SchemaType.JSON)
+        )
+        columns, said = kinds.columns_of(in_json), ValueSettings("base64")
+        read = []
+        for form, reader, data in (
+            (SchemaType.AVRO, in_avro, [_in_avro(tree, one) for one in values]),
+            (SchemaType.JSON, in_json, [b'{"u":%s}' % one.encode() for one in tokens]),
+        ):
+            decoder = kinds.decoder(info_of(form, union, {}), reader, columns, said)
+            decoded = decoder.decode(pa.array(data, pa.binary()), None)
+            assert not list(decoded.bad), decoded.reason
+            read.append(decoded.columns[0].to_pylist())
+        assert read[0] == read[1]
+
+
+def _in_avro(tree: Any, value: Any) -> bytes:
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(tree), {"u": value})
+    return data.getvalue()
