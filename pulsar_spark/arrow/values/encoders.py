@@ -16,6 +16,7 @@ from pulsar_spark.arrow.values.avro_text import (
     record_text,
 )
 from pulsar_spark.arrow.values.extended import extended_text
+from pulsar_spark.arrow.values.json import parsed
 from pulsar_spark.arrow.values.json_encoder import JsonEncoder
 from pulsar_spark.arrow.values.json_form import form_of
 from pulsar_spark.arrow.values.key_value_encoder import (
@@ -75,7 +76,7 @@ def encoder_for(
     if info.type == SchemaType.AVRO:
         return AvroEncoder(parse_avro(info.data), columns, is_part=is_part)
     if info.type == SchemaType.JSON:
-        root = parse_avro(info.data)
+        root = parsed(info)
         form = form_of(info, root, settings)
         return JsonEncoder(root, columns, form, is_part=is_part)
     if info.type == SchemaType.KEY_VALUE:

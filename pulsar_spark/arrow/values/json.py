@@ -57,7 +57,7 @@ def columns_of(info: SchemaInfo) -> pa.Schema:
         InvalidSchemaError: The schema cannot be read, or a type has no column.
     """
     try:
-        return avro_types.columns_of(_parsed(info))
+        return avro_types.columns_of(parsed(info))
     except UnicodeEncodeError:
         raise not_unicode() from None
 
@@ -83,8 +83,8 @@ def _decoder(
         raise InvalidSchemaError(
             f"{writer.type_name} cannot be read as {reader.type_name}"
         )
-    theirs = _parsed(writer)
-    own = theirs if writer.data == reader.data else _parsed(reader)
+    theirs = parsed(writer)
+    own = theirs if writer.data == reader.data else parsed(reader)
     codec = settings.json_bytes or "base64"
     offset = _offset(writer)
     if own.kind is not Kind.RECORD:
@@ -102,7 +102,12 @@ def _decoder(
     return JsonDecoder(columns, offset, item_bytes=added(reader, wanted).item_bytes)
 
 
-def _parsed(info: SchemaInfo) -> AvroType:
+def parsed(info: SchemaInfo) -> AvroType:
+    """Return the type of a schema, in which moments of Java are moments.
+
+    Raises:
+        InvalidSchemaError: The schema cannot be read.
+    """
     root = parse_avro(info.data)
     seen: set[int] = set()
     types = [root]

@@ -34,6 +34,7 @@ from pulsar_spark.arrow.values.json_tokens import exact, family, far_moment
 from pulsar_spark.arrow.values.json_unions import (
     earlier_branch,
     has_floats,
+    is_text_of_java,
     without_null,
 )
 from pulsar_spark.loops.avro_write import UNFIT, UnfitValueError
@@ -290,7 +291,7 @@ def _numbers(
     elif _KINDS.is_date(column):
         raw = pa.int32()
     as_texts: _Texts = _as_it_is
-    if form.times_are_texts and type_.logical not in (None, Logical.DATE):
+    if form.times_are_texts and is_text_of_java(type_):
         as_texts = _iso(type_.logical, where)
 
     def texts(array: pa.Array) -> pa.LargeStringArray:

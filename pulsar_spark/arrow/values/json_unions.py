@@ -128,11 +128,21 @@ _TOKENS = {
 }
 
 
+def is_text_of_java(type_: AvroType) -> bool:
+    """Return whether the form of Java has moments or times of a type as texts.
+
+    A java.util.Date, which is a type with a name, is a number.
+    """
+    return (
+        type_.logical in UNITS and type_.logical is not Logical.DATE and not type_.name
+    )
+
+
 def _written(type_: AvroType, times_are_texts: bool) -> set[str]:
     """Return the tokens that are written, null left out."""
     if type_.logical is Logical.DECIMAL:
         return {"point" if type_.scale else "whole"}
-    if times_are_texts and type_.logical in UNITS and type_.logical is not Logical.DATE:
+    if times_are_texts and is_text_of_java(type_):
         return {"text"}
     return {_TOKENS[type_.kind]} - {"null"}
 

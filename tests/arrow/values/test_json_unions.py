@@ -197,6 +197,18 @@ def test_texts_that_are_names_of_numbers() -> None:
         assert caught.value.row == 2
 
 
+@pytest.mark.parametrize("properties", [JAVA, {"__alwaysAllowNull": "true"}, OTHER])
+@pytest.mark.parametrize("name", ["util.Date", "sql.Date", "sql.Timestamp"])
+def test_dates_of_java(name: str, properties: dict[str, str]) -> None:
+    """A record without fields that means a moment is written as it is read."""
+    moments = pa.array([1_709_210_096_123_000, -1000, None]).cast(UTC)
+    info = info_of(SchemaType.JSON, ["null", record(f"java.{name}")], properties)
+    assert written_and_read(info, moments) == plain(moments)
+    encoder = encoder_for(info, pa.schema([("u", UTC)]), ValueSettings("base64"))
+    (value, *_) = encoder.encode([moments]).values.to_pylist()
+    assert json.loads(value) == {"u": 1_709_210_096_123}
+
+
 @pytest.mark.parametrize("kind", ["int", "long"])
 def test_numbers_of_other_producers(kind: str) -> None:
     """A number with a point is a float of its union, whatever the order is."""
