@@ -114,7 +114,7 @@ def _enum(writer: AvroType, reader: AvroType, wanted: pa.DataType) -> Node:
 def _decimal(
     writer: AvroType, wanted: pa.Decimal128Type, codec: str, where: str
 ) -> Node:
-    if writer.logical is not Logical.DECIMAL or writer.scale > wanted.scale:
+    if writer.logical is not Logical.DECIMAL:
         raise InvalidSchemaError(f"at `{where}` {writer} cannot be read as {wanted}")
     precision, scale = wanted.precision, wanted.scale
     is_number = codec != "latin1"  # there a text has the bytes of a number
@@ -165,7 +165,7 @@ def _temporal(
     """Return how days, moments and times become the wanted type, by their units."""
     asked = reader.logical if reader.logical in tokens.UNITS else logical
     assert asked is not None
-    if tokens.family(asked) != tokens.family(logical):
+    if (asked in tokens.TIMES) is not (logical in tokens.TIMES):
         raise InvalidSchemaError(
             f"at `{where}` there is {logical.value}, which cannot be read as "
             f"{asked.value}"
@@ -180,11 +180,10 @@ def _temporal(
     # The limits as the writer would have them: least <= number * by < most + 1.
     low = max(-(2**63), -(-least * by.denominator // by.numerator))
     high = min(2**63 - 1, last_below((most + 1) / by))
-    family = tokens.family(logical)
 
     def fill(column: avro.LongColumn) -> avro.Reader:
         whole = kernel.ReadWhole(column, low, high, by.numerator, by.denominator)
-        is_time, is_date = family == "time", logical is Logical.DATE
+        is_time, is_date = logical in tokens.TIMES, logical is Logical.DATE
         has_seconds = not (is_time or is_date)
         return kernel.ReadMoment(column, whole, is_time, has_seconds, unit, least, most)
 

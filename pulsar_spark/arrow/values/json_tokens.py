@@ -226,14 +226,11 @@ UNITS = {
     Logical.LOCAL_TIMESTAMP_MICROS: _US,
     Logical.LOCAL_TIMESTAMP_NANOS: 1,
 }
-_TIMES = (Logical.TIME_MILLIS, Logical.TIME_MICROS)
+TIMES = (Logical.TIME_MILLIS, Logical.TIME_MICROS)
 
 
 def family(logical: Logical) -> str:
-    """Return what a logical type is: ``date``, ``time`` or ``timestamp``, or another.
-
-    Of one family, values of one type can be read as those of another.
-    """
+    """Return what a logical type is: ``date``, ``time``, ``timestamp`` or another."""
     return logical.value.rpartition("-")[0] or logical.value
 
 
@@ -246,10 +243,10 @@ def temporal(logical: Logical, unit: int, least: int, most: int) -> Reader:
         least: The smallest number that has room.
         most: The largest one.
     """
-    parts = _time_of_parts if logical in _TIMES else _moment_of_parts
-    iso = _time_of_iso if logical in _TIMES else _moment_of_iso
+    parts = _time_of_parts if logical in TIMES else _moment_of_parts
+    iso = _time_of_iso if logical in TIMES else _moment_of_iso
     own_unit = UNITS[logical]
-    is_moment = logical is not Logical.DATE and logical not in _TIMES
+    is_moment = logical is not Logical.DATE and logical not in TIMES
 
     def nanoseconds(token: Any) -> int | None:
         if isinstance(token, list):
