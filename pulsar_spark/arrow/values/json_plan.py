@@ -47,6 +47,7 @@ from pulsar_spark.schemas.resolution import (
     PlanTooLargeError,
     branch_of,
     default_too_large,
+    encode_default,
 )
 
 #: Of the plan that is being made.
@@ -219,14 +220,23 @@ def _default(
         return None, avro.ReadNull
     text = json.dumps(own.default)
     try:
-        # Of a union it is the first type's, and bytes are as AVRO says them.
-        node = plan(own.type, own.type, type_, "latin1", where)
+        # Bytes are as AVRO says them.
+        node = plan(_branch_of(own), own.type, type_, "latin1", where)
         value = node.read(tokens.load(text))
         _check_size(value, where)
         pa.array([value], type_)
     except (BadTokenError, pa.ArrowInvalid):
         return None, avro.ReadNull  # brokers do not check it
     return value, lambda column: avro.ReadConstant(node.fill(column), text.encode())
+
+
+def _branch_of(field: AvroField) -> AvroType:
+    """Return the first type of a field's union that has the default, as AVRO does."""
+    for branch in field.type.branches:
+        with contextlib.suppress(InvalidSchemaError):
+            encode_default(branch, field.default, field.name)
+            return branch
+    return field.type
 
 
 def _check_size(default: Any, where: str) -> None:

@@ -348,6 +348,24 @@ def test_several_of_one_kind(
         assert read[0] == read[1]
 
 
+@pytest.mark.parametrize("form", [SchemaType.AVRO, SchemaType.JSON])
+def test_the_default_of_a_union(form: SchemaType) -> None:
+    """The first type of a union that has the default is the type of the default."""
+    writer = record("R", a="int")
+    fields = {"u": (["double", "int"], 1), "v": (["bytes", "string"], "x")}
+    trees = (writer, record("R", a="int", **fields))
+    infos = [SchemaInfo(form, json.dumps(tree).encode()) for tree in trees]
+    columns = kinds.columns_of(infos[1])
+    decoder = kinds.decoder(*infos, columns, ValueSettings())
+    value = b'{"a":1}' if form is SchemaType.JSON else b"\2"
+    decoded = decoder.decode(pa.array([value]), None)
+    assert [column.to_pylist() for column in decoded.columns] == [
+        [1],
+        [{"member0": 1.0, "member1": None}],
+        [{"member0": b"x", "member1": None}],
+    ]
+
+
 def _in_avro(tree: Any, value: Any) -> bytes:
     data = io.BytesIO()
     fastavro.schemaless_writer(data, fastavro.parse_schema(tree), {"u": value})
