@@ -115,7 +115,9 @@ class KeyValue:
         if not all(number.nullable for number in fields):
             raise InvalidSchemaError("a record's fields may be null")
         made = self._part_decoder(writer, reader, pa.schema(fields), settings)
-        return _Part(field.name, field.type, made, is_record, _may_be_empty(writer))
+        is_json = writer.type == SchemaType.JSON
+        may_be_empty = _may_be_empty(writer)
+        return _Part(field.name, field.type, made, is_record, may_be_empty, is_json)
 
 
 @contextlib.contextmanager
@@ -152,6 +154,7 @@ class _Part(NamedTuple):
         decoder: Makes the column, or the fields of a STRUCT column.
         is_record: Whether the column is a STRUCT.
         reads_empty: Whether a record may have been written in no bytes.
+        is_json: Whether a record may have been written as ``null``.
     """
 
     name: str
@@ -159,6 +162,7 @@ class _Part(NamedTuple):
     decoder: VersionDecoder
     is_record: bool
     reads_empty: bool
+    is_json: bool
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Return the only column."""
@@ -168,6 +172,9 @@ class _Part(NamedTuple):
         if self.is_record:
             least = 0 if self.reads_empty else 1
             present = pc.greater_equal(pc.binary_length(values), least)
+            if self.is_json:
+                is_null = pc.equal(values, pa.scalar(b"null", values.type))
+                present = pc.and_not(present, is_null)
             columns = [_struct(self.type, columns, present.fill_null(False))]
         return Decoded(columns, decoded.bad, reason)
 

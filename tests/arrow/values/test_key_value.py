@@ -347,3 +347,25 @@ def test_empty_records_of_other_kinds_are_null() -> None:
         schema = key_value(part("STRING"), part(type_, record))
         rows, bad, _ = decode(schema, [struct.pack(">ii", 0, 0)])
         assert (pairs(rows), bad) == ([("", None)], [])
+
+
+@pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
+def test_null_in_json_is_null(encoding: str) -> None:
+    """A record that is ``null`` is NULL, and no STRUCT of NULLs."""
+    tree = {"type": "record", "name": "V", "fields": [
+        {"name": "a", "type": ["null", "int"], "default": None}
+    ]}  # fmt: skip
+    info = key_value(part("STRING"), part("JSON", tree), encoding)
+    texts = [b"null", b'{"a":1}', b"{}", b"", None]
+    keys, values = [b"k"] * len(texts), texts
+    if encoding == "INLINE":
+        lengths = [-1 if text is None else len(text) for text in texts]
+        values = [
+            struct.pack(">i", 1) + b"k" + struct.pack(">i", length) + (text or b"")
+            for length, text in zip(lengths, texts, strict=True)
+        ]
+    rows, bad, _ = decode(info, values, keys)
+    assert bad == []
+    assert pairs(rows) == [
+        ("k", value) for value in (None, {"a": 1}, {"a": None}, None, None)
+    ]
