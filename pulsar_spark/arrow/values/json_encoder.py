@@ -292,6 +292,7 @@ def _numbers(
         raw = pa.int32()
     as_texts: _Texts = _as_it_is
     if form.times_are_texts and is_text_of_java(type_):
+        assert type_.logical is not None
         as_texts = _iso(type_.logical, where)
 
     def texts(array: pa.Array) -> pa.LargeStringArray:

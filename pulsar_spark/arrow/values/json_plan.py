@@ -524,18 +524,20 @@ def _refusing(reason: str) -> Reader:
 def _filled(branch: _Branch, column: avro.Column, wanted: pa.DataType) -> avro.Reader:
     """Return the kernel's reader of the values of a type of the writer's."""
     own, node, name = branch
-    others = []
-    into = column
-    if name:
-        assert isinstance(column, avro.StructColumn)
-        others = list(column.children)
-        if node is not None:
-            into = others.pop(wanted.get_field_index(name))
-    reader = avro.Reader() if node is None else node.fill(into)
-    if node is not own:
+
+    def made(into: avro.Column) -> avro.Reader:
+        reader = avro.Reader() if node is None else node.fill(into)
+        if node is own:
+            return reader
         scratch = empty_column(own.type)
-        reader = kernel.ReadBranch(scratch, own.fill(scratch), reader)
-    return avro.ReadMember(column, reader, others) if name else reader
+        return kernel.ReadBranch(scratch, own.fill(scratch), reader)
+
+    if not name:
+        return made(column)
+    assert isinstance(column, avro.StructColumn)
+    others = list(column.children)
+    into = column if node is None else others.pop(wanted.get_field_index(name))
+    return avro.ReadMember(column, made(into), others)
 
 
 def _without_point(read: Reader) -> Reader:
