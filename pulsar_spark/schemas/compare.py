@@ -26,9 +26,9 @@ _READ_OFFSET = "__AVRO_READ_OFFSET__"
 def says_the_same(one: SchemaInfo, other: SchemaInfo) -> bool:
     """Return whether two schemas mean the same values; docs do not count.
 
-    Aliases of fields do: values of earlier versions are found by them. In AVRO the
-    names of enums and fixeds do, too, without which values are not resolved. What
-    cannot be read is compared byte by byte.
+    Aliases of fields do: values of earlier versions are found by them. So do names by
+    which types of a union are told apart, and in AVRO names of enums and fixeds,
+    without which values are not resolved. What cannot be read is compared byte by byte.
     """
     if one.type != other.type:
         return False
@@ -95,7 +95,15 @@ def _own(type_: AvroType) -> Any:
             )
             for field in type_.fields
         ],
+        _told_apart(type_),
     )
+
+
+def _told_apart(union: AvroType) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the names of types in a union that has several of their kind."""
+    named = [branch for branch in union.branches if branch.name]
+    kinds = [branch.kind for branch in named]
+    return [(one.name, one.aliases) for one in named if kinds.count(one.kind) > 1]
 
 
 def _names(type_: AvroType) -> set[str]:

@@ -4,7 +4,7 @@
 Implements "Schema Resolution" and "Aliases" of the Apache Avro specification 1.11, with
 what Pulsar makes of it:
 
-- Names of records do not matter, neither to brokers nor to Java clients.
+- Names of records matter in unions only, as to brokers and Java clients.
 - An enum or a fixed has to have the same name, but for its namespace.
 - A default is looked at when it is needed: brokers accept those of a wrong type.
 - Units of times and scales of decimals are the writer's, and are converted: brokers
@@ -162,8 +162,8 @@ def branch_of(writer: AvroType, branches: Sequence[AvroType]) -> int | None:
     """Return which branch of the reader's union values of this type are read as.
 
     The one of the same type, then the first that it may be promoted to. Of several
-    records the one of the same name, with its namespace or without, then the first
-    that has what it takes.
+    that have names the one of the same name, then the one with that alias, then the
+    same without namespaces, then the first that has what it takes.
 
     Args:
         writer: No union.
@@ -174,11 +174,13 @@ def branch_of(writer: AvroType, branches: Sequence[AvroType]) -> int | None:
         for index, branch in enumerate(branches)
         if branch.kind is writer.kind and is_readable(writer, branch)
     ]
-    if writer.kind is Kind.RECORD:
-        for rule in (lambda name: name, _short):
-            for index in same:
-                if rule(branches[index].name) == rule(writer.name):
-                    return index
+    for rule in (str, _short):
+        for index in same:
+            if rule(branches[index].name) == rule(writer.name):
+                return index
+        for index in same:
+            if rule(writer.name) in map(rule, branches[index].aliases):
+                return index
     if same:
         return same[0]
     for index, branch in enumerate(branches):

@@ -36,6 +36,11 @@ def enum(name: str, *more: str) -> Any:
     return {"type": "enum", "name": name, "symbols": ["A", *more]}
 
 
+def union(*names: str, **more: Any) -> SchemaInfo:
+    """A union of records, of which each has the same field."""
+    return avro([RECORD | {"name": name} | more for name in names])
+
+
 def pair(encoding: str, key: str = "STRING", value: bytes = b"") -> SchemaInfo:
     """A KEY_VALUE with a primitive key, and a value of INT32, or of AVRO."""
     size = len(value).to_bytes(4, "big")
@@ -58,6 +63,8 @@ def pair(encoding: str, key: str = "STRING", value: bytes = b"") -> SchemaInfo:
         (avro("int"), avro({"type": "int"})),
         (avro(enum("E")), avro(enum("n.E"))),
         (avro(enum("E"), SchemaType.JSON), avro(enum("F"), SchemaType.JSON)),
+        (union("A"), union("B")),
+        (union("A", "B"), union("A", "B", doc="d")),
         (SchemaInfo(SchemaType.STRING), SchemaInfo(SchemaType.STRING, b"null")),
         (SchemaInfo(SchemaType.AVRO, b"{"), SchemaInfo(SchemaType.AVRO, b"{")),
         (pair(""), pair("INLINE")),
@@ -80,6 +87,10 @@ def test_equal(one: SchemaInfo, other: SchemaInfo):
         (field(default=1), field(default=2)),
         (avro(enum("E")), avro(enum("F"))),
         (avro(enum("E")), avro(enum("E", "B"))),
+        (union("A", "B"), union("B", "A")),
+        (union("A", "n.A"), union("n.A", "A")),
+        (union("A", "B"), union("A", "B", aliases=["C"])),
+        (avro([enum("n.E"), enum("m.E")]), avro([enum("m.E"), enum("n.E")])),
         (field(type=["null", "int"]), field(type=["int", "null"])),
         (field(type={"type": "int", "logicalType": "date"}), avro(RECORD)),
         (avro(RECORD), avro(RECORD, __AVRO_READ_OFFSET__="5")),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 from fractions import Fraction
+from random import Random
 from typing import Any
 
 import fastavro
@@ -94,7 +95,7 @@ def test_records_within_themselves():
 
 
 def test_fields():
-    """By their names, then by the reader's aliases; each of the writer's once."""
+    """By their names, or by the reader's aliases; each of the writer's once."""
     writer, reader = record("int", "int", "int"), record("int", "int", "int", "int")
     for at, (name, aliases) in enumerate(
         [("a", ["f1", "f2"]), ("F2", []), ("f0", []), ("b", ["x", "f0", "f2"])]
@@ -140,6 +141,29 @@ def test_branches(writer: Any, branches: list[Any], expected: int | None):
     """The same type first, and of records that of the same name."""
     types = [parsed(one) for one in branches]
     assert branch_of(parsed(writer), types) == expected
+
+
+NAMES = [f"{namespace}.{name}" for namespace in "ab" for name in "XY"]
+
+
+@pytest.mark.parametrize("kind", [ENUM, FIXED, record("int")], ids=lambda k: k["type"])
+def test_branches_by_names(kind: Any):
+    """The one of the same name, or with the alias, whatever the others' short names."""
+    random = Random(7)
+    for _ in range(200):
+        names = random.sample(NAMES, random.randint(2, 4))
+        written = [kind | {"name": name} for name in names]
+        new = [f"new.{name}" if random.random() < 0.3 else name for name in names]
+        read = [
+            kind | {"name": name} | ({"aliases": [old]} if name != old else {})
+            for name, old in zip(new, names, strict=True)
+        ]
+        order = random.sample(range(len(read)), len(read))
+        branches = parsed([read[at] for at in order]).branches
+        for at, branch in enumerate(parsed(written).branches):
+            index = branch_of(branch, branches)
+            assert index is not None
+            assert branches[index].name == new[at]
 
 
 def test_symbols():
