@@ -147,14 +147,21 @@ def is_same_name(writer: AvroType, reader: AvroType) -> bool:
 def source_fields(writer: AvroType, reader: AvroType) -> list[int | None]:
     """Return the index of the writer's field for each field of the reader.
 
-    That has the same name, or else one of the aliases; None where there is none.
+    That has the same name, or else one of the aliases; None where there is none. Where
+    another field has got the old name of a field, the old values are those of the one
+    with the alias, as in Java.
     """
     places = {field.name: index for index, field in enumerate(writer.fields)}
-    sources = [places.pop(field.name, None) for field in reader.fields]
+    sources: list[int | None] = [None] * len(reader.fields)
+    renamed = [i for i, field in enumerate(reader.fields) if field.name not in places]
+    taken = {field.name for field in reader.fields}
+    for index in renamed:
+        names = [name for name in reader.fields[index].aliases if name in places]
+        names.sort(key=taken.__contains__)
+        sources[index] = places.pop(names[0]) if names else None
     for index, field in enumerate(reader.fields):
-        if sources[index] is None:
-            names = [name for name in field.aliases if name in places]
-            sources[index] = places.pop(names[0]) if names else None
+        if index not in renamed:
+            sources[index] = places.pop(field.name, None)
     return sources
 
 

@@ -104,6 +104,20 @@ def test_fields():
     assert source_fields(parsed(writer), parsed(reader)) == [1, None, 0, 2]
 
 
+def test_a_name_that_another_field_has_by_now():
+    """An old field is the one with the alias; a new one is the field of that name."""
+    old, new = parsed(record("string")), record("string", "int")
+    new["fields"][0] |= {"name": "full_name", "aliases": ["f0"]}
+    new["fields"][1] |= {"name": "f0", "default": 7}
+    for fields in (new["fields"], new["fields"][::-1]):
+        reader = parsed(new | {"fields": fields})
+        assert source_fields(reader, reader) == [0, 1]
+        sources = source_fields(old, reader)
+        by_name = {f.name: at for f, at in zip(reader.fields, sources, strict=True)}
+        assert by_name == {"full_name": 0, "f0": None}
+        assert is_readable(old, reader)
+
+
 @pytest.mark.parametrize(
     ("writer", "branches", "expected"),
     [
