@@ -27,6 +27,7 @@ from pulsar_spark.schemas.info import (
     SchemaInfo,
     version_number,
 )
+from pulsar_spark.schemas.key_value import parse_key_value
 
 #: After so many versions that the cluster does not know, no others are asked for: a
 #: producer may make one up for each message.
@@ -70,7 +71,9 @@ class SchemaDecoder:
         self._decoders: dict[bytes, VersionDecoder | str] = {}
         self._unknown = 0
         self._added = Added()
+        self._has_keys = False
         with contextlib.suppress(InvalidSchemaError):  # each version says what is wrong
+            self._has_keys = self.needs_keys and parse_key_value(reader).is_separated
             self._added = added(reader, self._own)
 
     def added_bytes(self, rows: int, size_bytes: int) -> int:
@@ -149,7 +152,11 @@ class SchemaDecoder:
             )
 
     def _all_bad(self, run: ValueRun, reason: str) -> Decoded:
-        """Return NULL for all; what has no value at all is not bad."""
+        """Return NULL for all; what has no value, nor a key that is one, is not bad."""
         columns = [pa.nulls(len(run.values), field.type) for field in self._wanted]
-        bad = pc.indices_nonzero(run.values.is_valid()).to_pylist()
+        present = run.values.is_valid()
+        if self._has_keys:
+            assert run.keys is not None
+            present = pc.or_(present, run.keys.is_valid())
+        bad = pc.indices_nonzero(present).to_pylist()
         return Decoded(columns, bad, reason if bad else "")

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from pulsar_spark.arrow.values.key_value_encoder import join_schemas
 from pulsar_spark.errors import BrokerError, CorruptEntryError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import parse_read_options
@@ -192,6 +194,41 @@ def test_messages_that_have_no_such_columns(
         row(None) | {"_corrupt_record": b'{"id": 2}'},
     ]
     assert read(reader=json_, mode="DROPMALFORMED") == [row(1)]
+
+
+@pytest.mark.parametrize("encoding", ["SEPARATED", "INLINE"])
+@pytest.mark.parametrize("version", [version_bytes(0), version_bytes(5), b""])
+@pytest.mark.parametrize("key", ["k", None])
+@pytest.mark.parametrize("is_null", [True, False])
+def test_keys_that_cannot_be_read(
+    scripted: ScriptedBroker,
+    read: Callable[..., list[dict[str, Any]]],
+    encoding: str,
+    version: bytes,
+    key: str | None,
+    is_null: bool,
+) -> None:
+    """A row has the key of its message, or is bad, also where its value is null."""
+    parts = SchemaInfo(SchemaType.STRING), SchemaInfo(SchemaType.INT64)
+    info = replace(join_schemas(*parts, encoding), version=version_bytes(0))
+    scripted.schemas[TOPIC] = [info]
+    value = bytes(8)
+    if encoding == "INLINE":
+        value = bytes([0, 0, 0, 1]) + b"k" + bytes([0, 0, 0, 8]) + value
+    fields: dict[str, Any] = {"schema_version": version} if version else {}
+    if key is not None:
+        fields["partition_key"] = key
+    data = single(b"" if is_null else value, null_value=is_null, **fields)
+    scripted.add_topic(TOPIC, [data])
+    schema = pa.schema([("key", pa.string()), ("value", pa.int64())])
+    rows = read(schema=schema, mode="DROPMALFORMED")
+    is_own = encoding == "SEPARATED"
+    found = key if is_own else None if is_null else "k"
+    has_data = not is_null or (is_own and key is not None)
+    if version != version_bytes(0) and has_data:
+        assert rows == []
+    else:
+        assert rows == [{"key": found, "value": None if is_null else 0}]
 
 
 def test_versions_that_a_producer_makes_up(
