@@ -47,6 +47,7 @@ from pulsar_spark.schemas.avro import (
     nullable,
     parse_avro,
 )
+from pulsar_spark.schemas.compare import says_the_same
 from pulsar_spark.schemas.info import (
     InvalidSchemaError,
     SchemaInfo,
@@ -59,6 +60,7 @@ from pulsar_spark.sink.grouping import topics_of
 from pulsar_spark.system import warn_once
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.refusals import has_broken_schema, lacks_schema
+from spark_topics.text import shorten
 
 _AS_BYTES = (
     "To write bytes as they are, whatever the schema says, set schemaType=bytes."
@@ -178,12 +180,12 @@ class TopicSchemas:
         """Return the schema of ``schemaTopic``, or the topic's equal schema."""
         info = replace(self._source(), version=b"")
         if registered is not None and _identity(registered) == _identity(info):
-            # Brokers do not look at where keys are: they would register nothing.
-            if _encoding(registered) != _encoding(info):
+            # Brokers do not look at properties: they would register nothing.
+            if not says_the_same(registered, info):
                 raise SchemaError(
-                    f"{topic.full_name} has the schema of schemaTopic, but its keys "
-                    f"{_encoding(registered)} instead of {_encoding(info)}, which "
-                    "brokers take for the same: write to another topic."
+                    f"{topic.full_name} has the schema of schemaTopic, but "
+                    f"{_other_properties(registered, info)}, which brokers take for "
+                    "the same: write to another topic."
                 )
             info = registered
         if not self._copies_bytes:
@@ -354,11 +356,21 @@ def _identity(info: SchemaInfo) -> tuple[int, bytes]:
     return info.type, info.data
 
 
-def _encoding(registered: SchemaInfo) -> str:
-    """Return where keys are stored; brokers ignore this difference."""
-    if registered.type != SchemaType.KEY_VALUE:
-        return ""
-    return "SEPARATED" if parse_key_value(registered).is_separated else "INLINE"
+def _other_properties(registered: SchemaInfo, info: SchemaInfo) -> str:
+    """Return what differs between two schemas whose definitions are equal."""
+    if info.type == SchemaType.KEY_VALUE:
+        for has, is_ in zip(_parts(registered), _parts(info), strict=True):
+            if has != is_:
+                return f"{has} instead of {is_}"
+    has, is_ = (shorten(dict(one.properties)) for one in (registered, info))
+    return f"{has} instead of {is_}"
+
+
+def _parts(info: SchemaInfo) -> list[str]:
+    """Return what the definition of a KEY_VALUE schema does not say."""
+    pair = parse_key_value(info)
+    encoding = "SEPARATED" if pair.is_separated else "INLINE"
+    return [encoding, f"key {pair.key.type_name}", f"value {pair.value.type_name}"]
 
 
 def _is_raw(columns: pa.Schema) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.arrow.values.encoders import new_schema
+from pulsar_spark.arrow.values.key_value_encoder import join_schemas
 from pulsar_spark.arrow.values.sql_types import sql_type
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import BrokerError, SchemaError
@@ -130,6 +132,39 @@ class TestCopies:
                 topic.full_name, info.type, info.data.decode(), info.properties
             )
         with pytest.raises(SchemaError, match="INLINE instead of SEPARATED"):
+            chosen(pool, self.COPY, schemaTopic="s")
+
+    def test_key_value_of_other_types(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """Brokers would take it for the same, and consumers its values for others."""
+        found = {}
+        kinds = [SchemaType.STRING, SchemaType.INT64, SchemaType.DOUBLE]
+        parts = itertools.product(kinds, kinds, ["INLINE", "SEPARATED"])
+        for key, value, encoding in parts:
+            info = join_schemas(SchemaInfo(key), SchemaInfo(value), encoding)
+            found[key, value, encoding] = info
+        for ours, theirs in itertools.product(found, found):
+            for topic, info in ((TOPIC, found[ours]), (self.SOURCE, found[theirs])):
+                scripted.schemas[topic.full_name] = [replace(info, version=bytes(8))]
+            one = schemas(pool, self.COPY, schemaTopic="s")
+            if ours == theirs:
+                one.choose([TOPIC])
+                assert one.is_registered(TOPIC)
+                continue
+            with pytest.raises(
+                SchemaError, match=r"has .*, but .* instead of .*, which"
+            ):
+                one.choose([TOPIC])
+
+    def test_properties_that_move_values(
+        self, scripted: ScriptedBroker, pool: ConnectionPool
+    ) -> None:
+        """An equal text is not equal values, where one begins after some bytes."""
+        offset = {"__AVRO_READ_OFFSET__": "5"}
+        for topic, properties in ((TOPIC, {}), (self.SOURCE, offset)):
+            scripted.add_schema(topic.full_name, SchemaType.AVRO, AVRO, properties)
+        with pytest.raises(SchemaError, match=r'but \{\} instead of .*OFFSET__": "5'):
             chosen(pool, self.COPY, schemaTopic="s")
 
     def test_there_is_none(
