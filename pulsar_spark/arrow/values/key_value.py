@@ -37,6 +37,9 @@ _DOES_NOT_SPLIT = (
 )
 
 
+_JSON_NULL = r"\A[ \t\r\n]*null[ \t\r\n]*\z"
+
+
 class KeyValue:
     """The kind of schema that has a key and a value; see ``SchemaKind``.
 
@@ -116,8 +119,8 @@ class KeyValue:
             raise InvalidSchemaError("a record's fields may be null")
         made = self._part_decoder(writer, reader, pa.schema(fields), settings)
         is_json = writer.type == SchemaType.JSON
-        may_be_empty = _may_be_empty(writer)
-        return _Part(field.name, field.type, made, is_record, may_be_empty, is_json)
+        reads_empty = _may_be_empty(writer)
+        return _Part(field.name, field.type, made, is_record, is_json, reads_empty)
 
 
 @contextlib.contextmanager
@@ -153,16 +156,16 @@ class _Part(NamedTuple):
         type: Its type.
         decoder: Makes the column, or the fields of a STRUCT column.
         is_record: Whether the column is a STRUCT.
+        is_json: Whether the part is written in JSON, also as ``null``.
         reads_empty: Whether a record may have been written in no bytes.
-        is_json: Whether a record may have been written as ``null``.
     """
 
     name: str
     type: pa.DataType
     decoder: VersionDecoder
     is_record: bool
-    reads_empty: bool
     is_json: bool
+    reads_empty: bool
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Return the only column."""
@@ -173,7 +176,7 @@ class _Part(NamedTuple):
             least = 0 if self.reads_empty else 1
             present = pc.greater_equal(pc.binary_length(values), least)
             if self.is_json:
-                is_null = pc.equal(values, pa.scalar(b"null", values.type))
+                is_null = pc.match_substring_regex(values, _JSON_NULL)
                 present = pc.and_not(present, is_null)
             columns = [_struct(self.type, columns, present.fill_null(False))]
         return Decoded(columns, decoded.bad, reason)

@@ -369,3 +369,21 @@ def test_null_in_json_is_null(encoding: str) -> None:
     assert pairs(rows) == [
         ("k", value) for value in (None, {"a": 1}, {"a": None}, None, None)
     ]
+
+
+def test_json_that_is_null() -> None:
+    """Such a record is NULL, and so is a number; texts of that kind are none."""
+    record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    record["fields"].append({"name": "s", "type": "string"})
+    schema = key_value(part("JSON", record), part("JSON", ["null", "int"]), "SEPARATED")
+    texts = [b"null", b" null\n", b'{"a":1,"s":"null"}', b"", None]
+    rows, bad, _ = decode(schema, [b"null", b"7", None, None, None], texts)
+    one = {"a": 1, "s": "null"}
+    assert pairs(rows) == [
+        (None, None),
+        (None, 7),
+        (one, None),
+        (None, None),
+        (None,) * 2,
+    ]
+    assert bad == []
