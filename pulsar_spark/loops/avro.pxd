@@ -24,6 +24,7 @@ cdef int _NO_BOOLEAN
 cdef int _TOO_LARGE
 cdef Py_ssize_t _ITEMS_PER_BYTE
 cdef Py_ssize_t _MIN_ITEMS
+cdef Py_ssize_t _MIN_FILLED_ITEMS
 cdef Py_ssize_t _MAX_DEPTH
 cdef Py_ssize_t _MAX_INT32
 cdef Py_ssize_t _MAX_COMPARED
@@ -36,6 +37,7 @@ cdef class Source:
     cdef Py_ssize_t end
     cdef Py_ssize_t next
     cdef Py_ssize_t items
+    cdef Py_ssize_t filled
     cdef Py_ssize_t depth
     cdef readonly int error
     cdef readonly Py_ssize_t field

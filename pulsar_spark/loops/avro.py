@@ -17,9 +17,10 @@ NULL, which Arrow has as bits.
 
 A value has its own borders, and never makes the others wrong: what is read of one that
 turns out to be damaged is taken back, and its row is NULL. No length is believed beyond
-the bytes that are there. Items that take no bytes, which AVRO allows, are limited to
-``ITEMS_PER_BYTE`` for each byte of the value: so what is allocated is bounded by the
-bytes of the values and the number of columns.
+the bytes that are there. Items may take ``ITEMS_PER_BYTE`` times 32 bytes of memory for
+each byte of the value, and 8 MiB in any case; those that take no bytes, which AVRO
+allows, only the former. So what is allocated is bounded by the bytes of the values and
+the number of columns.
 
 This file runs as it is, and is compiled as ``messages.py`` is, together with
 ``avro.pxd``, which gives the types.
@@ -86,11 +87,14 @@ _TOO_DEEP = TOO_DEEP
 _NO_BOOLEAN = NO_BOOLEAN
 _TOO_LARGE = TOO_LARGE
 
-#: Items that a value may have for each of its bytes, and those that any may have.
+#: Items that a value may have for each of its bytes, those that any may have, and those
+#: that any may have if they take bytes. Each is 32 bytes of memory, or counts as more.
 ITEMS_PER_BYTE = 8
 MIN_ITEMS = 16
+MIN_FILLED_ITEMS = 8 * 2**20 // 32
 _ITEMS_PER_BYTE = ITEMS_PER_BYTE
 _MIN_ITEMS = MIN_ITEMS
+_MIN_FILLED_ITEMS = MIN_FILLED_ITEMS
 
 #: Records in records that are skipped: only a record that is a part of itself has more.
 _MAX_DEPTH = 100
@@ -115,7 +119,9 @@ class Source:
         data: The bytes.
         begin, end: Where the value begins and ends in them.
         next: The place behind the number that was read last, -1 if it is none.
-        items: How many items the value's arrays and maps had so far.
+        items: How many items the value's arrays and maps had so far, as they count;
+            each that takes bytes is one.
+        filled: How many those that take bytes were, as they count.
         depth: How many records the reader is in that are skipped.
         error: What is wrong with the value, one of ``REASONS``.
         field: In which field of the root that is; -1 for none.
@@ -123,7 +129,8 @@ class Source:
 
     def __init__(self) -> None:
         self.data: memoryview | bytes = b""
-        self.begin = self.end = self.next = self.items = self.depth = self.error = 0
+        self.begin = self.end = self.next = self.depth = self.error = 0
+        self.items = self.filled = 0
         self.field = -1
 
     def load(self, data: memoryview | bytes) -> None:
@@ -917,7 +924,8 @@ class ReadConstant(Reader):
 
     def read(self, source: Source, offset: int) -> int:
         """Append the constant."""
-        self._source.items = -_MAX_INT32  # the planner has bounded them
+        # The planner has bounded them.
+        self._source.items = self._source.filled = -_MAX_INT32
         if self._reader.read(self._source, 0) < 0:
             return source.fail(self._source.error)
         return offset
@@ -1088,7 +1096,7 @@ class Plan:
                 continue
             source.begin = offset
             source.end = end
-            source.items = source.depth = 0
+            source.items = source.filled = source.depth = 0
             if end - offset < self._skipped:
                 offset = source.fail(_ENDS)
             else:
@@ -1120,15 +1128,23 @@ def _take_items(
         smallest: The least bytes of one.
         weight: For how many items one counts.
     """
-    most = max((source.end - source.begin) * _ITEMS_PER_BYTE, _MIN_ITEMS * weight)
-    most = (most - source.items) // weight
+    most = (source.end - source.begin) * _ITEMS_PER_BYTE
+    if smallest > 0:
+        most = max(most, _MIN_FILLED_ITEMS) - source.filled
+    else:
+        most = max(most, _MIN_ITEMS * weight) - source.items
+    most = most // weight
     if count > most or count < -most:
         return source.fail(_TOO_MANY)
     if count < 0:
         count = -count
     if count * smallest > source.end - offset:
         return source.fail(_ENDS)
-    source.items += count * weight
+    if smallest > 0:
+        source.items += count
+        source.filled += count * weight
+    else:
+        source.items += count * weight
     return count
 
 

@@ -7,6 +7,7 @@ from pulsar_spark.loops cimport protobuf_op as op
 from spark_topics.loops cimport memory
 
 cdef long long _MAX_BYTES_PER_BYTE
+cdef long long _MAX_FREE_BYTES
 cdef int _MAX_DEPTH
 cdef Py_ssize_t _FIRST_ROOM
 cdef unsigned long long _MASK_32
@@ -67,14 +68,11 @@ cdef class Table:
     cdef Py_ssize_t _position
     cdef int _fault
     cdef Py_ssize_t _fault_column
-    cdef long long _run_bytes
-    cdef long long _free_bytes
     cdef long long _bytes
 
     @cython.locals(
-        level=Level, top=Level, valid=cython.uchar[::1], has_nulls=bint,
-        number=Py_ssize_t, place=Py_ssize_t, row=Py_ssize_t, start=Py_ssize_t,
-        end=Py_ssize_t, most=cython.longlong,
+        top=Level, valid=cython.uchar[::1], has_nulls=bint, number=Py_ssize_t,
+        place=Py_ssize_t, row=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t,
     )
     cpdef read(
         self,

@@ -39,16 +39,14 @@ KERNEL = "python" if __file__.endswith((".py", ".pyc")) else "compiled"
 MAX_DEPTH = 100
 
 #: What the items of lists may take in memory: so many bytes for each byte of the value,
-#: and that of so many items in any case. Empty messages are the reason: each has two
-#: bytes in a payload, and a row of all columns.
+#: and so many in any case. Empty messages are the reason: each has two bytes in a
+#: payload, and a row of all columns.
 MAX_BYTES_PER_BYTE = 256
-MAX_FREE_ITEMS = 16
-
-#: The most that the items of all lists of a run may take.
-MAX_RUN_BYTES = 2**31 - 1
+MAX_FREE_BYTES = 8 * 2**20
 
 _MAX_DEPTH = MAX_DEPTH
 _MAX_BYTES_PER_BYTE = MAX_BYTES_PER_BYTE
+_MAX_FREE_BYTES = MAX_FREE_BYTES
 _MASK_32 = 0xFFFF_FFFF
 _MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
 _SIGN_32 = 0x8000_0000
@@ -224,8 +222,6 @@ class Table:
         self._position = 0
         self._fault = 0
         self._fault_column = -1
-        self._run_bytes = MAX_RUN_BYTES
-        self._free_bytes = 0
         self._bytes = 0
 
     def read(
@@ -245,8 +241,6 @@ class Table:
             first: Place of the first of them in ``offsets`` and ``validity``.
             count: How many values there are.
         """
-        for level in self.levels:
-            self._free_bytes += MAX_FREE_ITEMS * level.row_bytes
         top = self.levels[0]
         top.make_room(count)
         self.valid = new_bytes(count)
@@ -258,9 +252,7 @@ class Table:
             if not has_nulls or validity[place >> 3] >> (place & 7) & 1:
                 start = offsets[place]
                 end = offsets[place + 1]
-                most = (end - start) * _MAX_BYTES_PER_BYTE + self._free_bytes
-                most = min(most, self._run_bytes)
-                self._bytes = most
+                self._bytes = max((end - start) * _MAX_BYTES_PER_BYTE, _MAX_FREE_BYTES)
                 if (
                     self._message(
                         data, start, end, 0, self._root_fields, row, _MAX_DEPTH, 0
@@ -272,7 +264,6 @@ class Table:
                     self._note_bad(row)
                 else:
                     valid[row] = 1
-                    self._run_bytes -= most - self._bytes
             top.end_row(row)
 
     def texts(

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.arrow.values import Decoded, ValueSettings, protobuf
-from pulsar_spark.loops.protobuf_values import MAX_BYTES_PER_BYTE, MAX_DEPTH
+from pulsar_spark.loops.protobuf_values import MAX_DEPTH, MAX_FREE_BYTES
 from tests.support import kernels
 from tests.support.protobuf_schemas import (
     KEYS,
@@ -279,7 +279,7 @@ def test_empty_messages(kernel: Any) -> None:
     lists = [field("l", 1, "M1", REPEATED), field("n", 2, Field.TYPE_INT64, REPEATED)]
     schema = info(proto_file(message(*lists), wide))
     too_much = "would take far more memory than its bytes"
-    assert fault(schema, b"\x0a\x00" * 100) == f"`l` {too_much}"
+    assert fault(schema, b"\x0a\x00" * 20_000) == f"`l` {too_much}"
     # Where they leave room for a few numbers only, these are what is too much.
     numbers = bytes([0x12, 100, *range(100)])
 
@@ -287,10 +287,10 @@ def test_empty_messages(kernel: Any) -> None:
         return b"\x0a\x00" * count
 
     last = bisect(
-        range(300), 0, key=lambda n: len(decode(schema, [items(n) + numbers])[1].bad)
+        range(20_000), 0, key=lambda n: len(decode(schema, [items(n) + numbers])[1].bad)
     )
     assert fault(schema, items(last) + numbers) == f"`n` {too_much}"
-    few = MAX_BYTES_PER_BYTE * 2 // 8 // 100 + 16
+    few = MAX_FREE_BYTES // 1000
     assert len(decoded(schema, b"\x0a\x00" * few)[0]["l"]) == few
 
 
@@ -311,8 +311,8 @@ def test_changes_of_mind(kernel: Any) -> None:
         )
     )
     too_often = "would take far more memory than its bytes"
-    assert fault(schema, b"\x0a\x00\x12\x00" * 1000) == f"`b` {too_often}"
-    assert fault(schema, b"\x0a\x00\x1a\x00" * 1000) == f"`t` {too_often}"
+    assert fault(schema, b"\x0a\x00\x12\x00" * 10_000) == f"`b` {too_often}"
+    assert fault(schema, b"\x0a\x00\x1a\x00" * 10_000) == f"`t` {too_often}"
     (row,) = decoded(schema, b"\x0a\x02\x08\x01\x12\x00\x0a\x00")
     assert row["a"]["f1"] == 0
     assert row["b"] is None

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that a schema adds to its values: defaults, and names of enums.
+"""The memory that a schema adds to its values: defaults, names of enums, wide items.
 
 A value of one byte may become a text of many: the default of a field that its writer
-did not have, or the symbol of an enum. Rows are weighed with these before RecordBatches
-are cut, so that a RecordBatch has fewer rows where each row is larger.
+did not have, or the symbol of an enum. So may an item of a list become a row of very
+many columns. Rows are weighed with these before RecordBatches are cut, so that a
+RecordBatch has fewer rows where each row is larger.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ MAX_ROW_BYTES = 8 * 2**20
 _FREE_ROW_BYTES = 256
 _FREE_ITEM_BYTES = 64
 
+#: Columns of an item of a list that are not counted, in bytes of a row of them.
+_FREE_WIDTH = 256
+
 
 class Added(NamedTuple):
     """What a schema adds at most.
@@ -36,16 +40,39 @@ class Added(NamedTuple):
     Attributes:
         row_bytes: To each row.
         item_bytes: To each byte of a value, of which an item of a list has one or more.
+        item_width: The bytes that columns of such an item take by themselves.
     """
 
     row_bytes: int = 0
     item_bytes: int = 0
+    item_width: int = 0
 
     def of(self, rows: int, size_bytes: int) -> int:
         """Return the bytes that the schema adds at most to a number of rows."""
         row_bytes = self.row_bytes if self.row_bytes > _FREE_ROW_BYTES else 0
         item_bytes = self.item_bytes if self.item_bytes > _FREE_ITEM_BYTES else 0
-        return rows * row_bytes + size_bytes * item_bytes
+        wide = self.item_width // _FREE_WIDTH
+        return rows * row_bytes + size_bytes * (item_bytes + wide)
+
+
+def row_width(type_: pa.DataType) -> int:
+    """Return the bytes that a row of this type takes at least."""
+    if pa.types.is_struct(type_):
+        return sum(row_width(field.type) for field in type_)
+    return 16 if pa.types.is_decimal128(type_) else 8
+
+
+def item_width(type_: pa.DataType) -> int:
+    """Return the same for the widest items in lists and maps of a type."""
+    if pa.types.is_struct(type_):
+        return max((item_width(field.type) for field in type_), default=0)
+    if pa.types.is_map(type_):
+        item = pa.struct([("key", type_.key_type), ("value", type_.item_type)])
+    elif pa.types.is_list(type_):
+        item = type_.value_type
+    else:
+        return 0
+    return max(row_width(item), item_width(item))
 
 
 def added(reader: SchemaInfo, wanted: pa.Schema) -> Added:

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from pulsar_spark.arrow.values.added import AvroAdded
+from pulsar_spark.arrow.values.added import AvroAdded, row_width
 from pulsar_spark.columns import VALUE
 from pulsar_spark.loops import avro
 from pulsar_spark.schemas.avro import (
@@ -198,13 +198,6 @@ def empty_column(type_: pa.DataType) -> avro.Column:
 
 #: An item of a list takes so many bytes of memory, or counts as several.
 _ITEM_BYTES = 32
-
-
-def _width(type_: pa.DataType) -> int:
-    """Return the bytes that a row of this type takes at least."""
-    if pa.types.is_struct(type_):
-        return sum(_width(field.type) for field in type_)
-    return 16 if pa.types.is_decimal128(type_) else 8
 
 
 class _Planner:
@@ -397,7 +390,7 @@ class _Planner:
 
     def _weight(self, item: AvroType, target: Target) -> int:
         """Return the weight of an item in limits, by its bytes of memory."""
-        width = _width(target.field.type) + self._added.of_type(item).row_bytes
+        width = row_width(target.field.type) + self._added.of_type(item).row_bytes
         return max(1, width // _ITEM_BYTES)
 
     def _boolean(

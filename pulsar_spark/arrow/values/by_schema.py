@@ -20,7 +20,7 @@ from pulsar_spark.arrow.values import (
     VersionDecoder,
     kinds,
 )
-from pulsar_spark.arrow.values.added import MAX_ROW_BYTES, Added, added
+from pulsar_spark.arrow.values.added import MAX_ROW_BYTES, Added, added, item_width
 from pulsar_spark.arrow.values.together import completed
 from pulsar_spark.schemas.info import (
     InvalidSchemaError,
@@ -75,9 +75,11 @@ class SchemaDecoder:
         with contextlib.suppress(InvalidSchemaError):  # each version says what is wrong
             self._has_keys = self.needs_keys and parse_key_value(reader).is_separated
             self._added = added(reader, self._own)
+        width = item_width(pa.struct(list(self._own)))
+        self._added = self._added._replace(item_width=width)
 
     def added_bytes(self, rows: int, size_bytes: int) -> int:
-        """Return the bytes that defaults and names of enums may add to the rows."""
+        """Return the bytes that the schema may add to the rows."""
         return self._added.of(rows, size_bytes)
 
     def decode(self, run: ValueRun) -> Decoded:

@@ -40,7 +40,10 @@ def info(tree: Any, type_: int = SchemaType.AVRO) -> SchemaInfo:
 
 
 def read(
-    writer: SchemaInfo, reader: SchemaInfo, value: bytes, mode: str = "FAILFAST"
+    writer: SchemaInfo,
+    reader: SchemaInfo,
+    value: bytes,
+    max_bytes: int = MAX_BYTES,
 ) -> list[pa.RecordBatch]:
     """RecordBatches of a batch of many messages with this value."""
     wanted = kinds.columns_of(reader)
@@ -51,7 +54,7 @@ def read(
         "t",
         -1,
         max_rows=10_000,
-        max_bytes=MAX_BYTES,
+        max_bytes=max_bytes,
         values=decoder,
     )
     outer = Outer(sequence_id=1, extra=((16, VERSION),))
@@ -101,6 +104,31 @@ def test_rows_are_weighed_with_what_their_schema_adds(case: str) -> None:
     found = read(writer, reader or writer, value)
     assert max(one.nbytes for one in found) <= 2 * MAX_BYTES
     assert not any(column.null_count for one in found for column in one.columns)
+
+
+WIDE = [f"c{at}" for at in range(100)]
+
+
+def wide_items() -> dict[str, tuple[SchemaInfo, bytes]]:
+    """Arrays of 40 items that are NULL, or have defaults, in 100 columns."""
+    columns = record(*((name, ["null", "long"]) for name in WIDE), name="Q")
+    array = {"type": "array", "items": ["null", columns]}
+    numbers = [field(name, at + 1, Field.TYPE_INT64) for at, name in enumerate(WIDE)]
+    items = field("a", 1, "Q", Field.LABEL_REPEATED)
+    native = proto_file(message(items), message(*numbers, name="Q"))
+    return {
+        "avro": (info(record(("a", array))), zigzag(40) + bytes(41)),
+        "protobuf": (protobuf_info(native), b"\x0a\0" * 40),
+    }
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+def test_rows_are_weighed_with_the_width_of_items(kind: str) -> None:
+    """Each row is good, and RecordBatches have fewer of them."""
+    own, value = wide_items()[kind]
+    found = read(own, own, value, 8192)
+    assert max(one.nbytes for one in found) <= 300 * 8192
+    assert not any(one.column(0).null_count for one in found)
 
 
 def test_short_defaults_do_not_cut_record_batches() -> None:

@@ -939,6 +939,25 @@ def test_arrays_of_nothing():
     assert found.reason == "its field `f0` has far more items than bytes"
 
 
+@pytest.mark.parametrize("count", [17, 100, 1000])
+def test_long_arrays_of_wide_items(count: int):
+    """Short values are as good as JSON's, whatever columns their items have."""
+    new = record("int", *[["null", "long"]] * 100, "string", name="New")
+    for one in new["fields"][1:-1]:
+        one["default"] = None
+    new["fields"][-1]["default"] = "x" * 300
+    tree = record({"type": "array", "items": ["null", new]})
+    nulls = {"f0": [None] * count}
+    found = decoded(tree, written(tree, nulls))
+    assert rows(found) == [([None] * count,)]
+    old = record({"type": "array", "items": ["null", record("int", name="New")]})
+    found = decoded(old, written(old, {"f0": [{"f0": 1}] * count}), tree)
+    (items,) = rows(found)[0]
+    assert [(one["f0"], one["f1"], one["f101"]) for one in items] == [
+        (1, None, "x" * 300)
+    ] * count
+
+
 def test_a_decimal_of_more_digits_than_a_column_has():
     """`.schema(...)` reads the unscaled number as it stands; the error says so."""
     tree = record("int", logical("bytes", "decimal", precision=50, scale=2))
