@@ -191,7 +191,7 @@ cdef inline bint _is_utf8(Source source, Py_ssize_t offset, Py_ssize_t size) exc
     return _is_utf8_text(&source.data[offset], size)
 
 cdef class Reader:
-    cdef readonly Py_ssize_t smallest
+    cdef public Py_ssize_t smallest
 
     cdef Py_ssize_t read(self, Source source, Py_ssize_t offset) except? -1
 

@@ -97,7 +97,8 @@ _MIN_ITEMS = MIN_ITEMS
 _MIN_FILLED_ITEMS = MIN_FILLED_ITEMS
 
 #: Records in records that are skipped: only a record that is a part of itself has more.
-_MAX_DEPTH = 100
+#: Python's own stack has an end before.
+_MAX_DEPTH = 1000 if _IS_COMPILED else 100
 
 #: The most bytes, and the most items, of a column of Arrow.
 _MAX_INT32 = 2**31 - 1
@@ -979,7 +980,7 @@ class SkipRecord(Reader):
     """Skips a record, which may be a part of itself.
 
     Attributes:
-        readers: Skip the fields; to be filled in.
+        readers: Skip the fields; to be filled in, and ``smallest`` with them.
     """
 
     def __init__(self) -> None:

@@ -247,6 +247,7 @@ class _Planner:
             if kind is Kind.MAP:
                 pair = avro.SkipRecord()
                 pair.readers = [avro.SkipBytes(), item]
+                pair.smallest = 1
                 item = pair
             return avro.SkipItems(item)
         return avro.SkipWidth({Kind.FIXED: writer.size, **_WIDTHS}[kind])
@@ -262,6 +263,8 @@ class _Planner:
             return skipping
         record = self._skipped[id(writer)] = avro.SkipRecord()
         record.readers = [self.skip(item.type) for item in writer.fields]
+        # Of records that are twice in one another the sum may have no end.
+        record.smallest = max((one.smallest for one in record.readers), default=0)
         if all(type(item) is avro.Reader for item in record.readers):
             self._skipped[id(writer)] = avro.Reader()
         return self._skipped[id(writer)]

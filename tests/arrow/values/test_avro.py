@@ -958,6 +958,16 @@ def test_long_arrays_of_wide_items(count: int):
     ] * count
 
 
+def test_empty_payloads_where_all_is_skipped():
+    """They are NULL, as with any other columns, and no bad rows."""
+    inner = record("int", name="Inner")
+    old, new = record(record(inner, name="B")), record(record(inner, "int", name="B"))
+    new["fields"][0]["type"]["fields"][1]["default"] = 7
+    wanted = pa.schema([("f0", pa.struct([("f1", pa.int32())]))])
+    found = decoded(old, [b"", b"\2"], new, wanted=wanted)
+    assert (rows(found), list(found.bad)) == ([(None,), ({"f1": 7},)], [])
+
+
 def test_a_decimal_of_more_digits_than_a_column_has():
     """`.schema(...)` reads the unscaled number as it stands; the error says so."""
     tree = record("int", logical("bytes", "decimal", precision=50, scale=2))
@@ -1195,14 +1205,15 @@ def test_items_of_all_arrays_count():
         assert found.reason == "its field `f0` has far more items than bytes"
 
 
-def test_how_deep_records_are_skipped():
-    """As deep as any, also beside others."""
+def test_how_deep_records_are_skipped(kernel: Any):
+    """As deep as any, also beside others; less deep on Python's own stack."""
     tree = record({"type": "array", "items": "Node"}, name="Node")
     top = record(tree, "int", name="Top")
     wanted = pa.schema([("f1", pa.int32())])
-    deepest = "02" * 99 + "00" * 100
-    deeper = "02" * 100 + "00" * 101
-    beside = "04" + "00" + "02" * 99 + "00" * 100 + "00"
+    depth = 999 if kernel.KERNEL == "compiled" else 99
+    deepest = "02" * depth + "00" * (depth + 1)
+    deeper = "02" * 1000 + "00" * 1001
+    beside = "04" + "00" + "02" * 999 + "00" * 1000 + "00"
     found = bad_reasons(
         top, f"{deepest}0a", f"{deeper}0a", f"{beside}0a", wanted=wanted
     )
