@@ -60,7 +60,6 @@ from pulsar_spark.sink.grouping import topics_of
 from pulsar_spark.system import warn_once
 from pulsar_spark.topics import TopicName
 from pulsar_spark.wire.refusals import has_broken_schema, lacks_schema
-from spark_topics.text import shorten
 
 _AS_BYTES = (
     "To write bytes as they are, whatever the schema says, set schemaType=bytes."
@@ -336,7 +335,7 @@ class TopicSchemas:
 #: How a broker says that the policy isAllowAutoUpdateSchema is false.
 _NO_UPDATES = "schema auto updating is disabled"
 
-#: The most characters of a broker's reason in an error.
+#: The most characters of a broker's reason, or of properties, in an error.
 _REASON_SHOWN = 200
 
 #: Names of Java's classes before a message.
@@ -362,8 +361,8 @@ def _other_properties(registered: SchemaInfo, info: SchemaInfo) -> str:
         for has, is_ in zip(_parts(registered), _parts(info), strict=True):
             if has != is_:
                 return f"{has} instead of {is_}"
-    has, is_ = (shorten(dict(one.properties)) for one in (registered, info))
-    return f"{has} instead of {is_}"
+    texts = [json.dumps(dict(one.properties)) for one in (registered, info)]
+    return " instead of ".join(text[:_REASON_SHOWN] for text in texts)
 
 
 def _parts(info: SchemaInfo) -> list[str]:
