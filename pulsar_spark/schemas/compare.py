@@ -103,7 +103,11 @@ def _told_apart(union: AvroType) -> list[tuple[str, tuple[str, ...]]]:
     """Return the names of types in a union that has several of their kind."""
     named = [branch for branch in union.branches if branch.name]
     kinds = [branch.kind for branch in named]
-    return [(one.name, one.aliases) for one in named if kinds.count(one.kind) > 1]
+    return [
+        (branch.name, branch.aliases)
+        for branch in named
+        if kinds.count(branch.kind) > 1
+    ]
 
 
 def _names(type_: AvroType) -> set[str]:

@@ -264,7 +264,7 @@ class _Planner:
         record = self._skipped[id(writer)] = avro.SkipRecord()
         record.readers = [self.skip(item.type) for item in writer.fields]
         # Of records that are twice in one another the sum may have no end.
-        record.smallest = max((one.smallest for one in record.readers), default=0)
+        record.smallest = max((item.smallest for item in record.readers), default=0)
         if all(type(item) is avro.Reader for item in record.readers):
             self._skipped[id(writer)] = avro.Reader()
         return self._skipped[id(writer)]
