@@ -8,21 +8,23 @@ close to all or nothing as that allows:
 2. From the first commit on there is no way back: commit all, however long the
    coordinators take, for as long as the transactions live.
 3. A transaction that turns out to be over by then was either committed, and the answer
-   got lost, or had expired. The topic shows which: see ``visibility``.
+   got lost, or had expired. Any entry that is visible proves the commit: see
+   ``visibility``.
 
 The first rule holds for ordinary topics. A transaction of scalable topics cannot be
 asked about; its coordinator says at the third rule how it was ended.
 
-A commit that is acknowledged may still have left out a topic: see ``commit_check``.
+A commit may have left out topics: see ``commit_check``. If it has left out each topic
+partition that is known, nothing is visible. The rows are dropped then, as if the
+transaction had expired.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.requests import together
@@ -34,10 +36,11 @@ from pulsar_spark.client.transactions import (
 from pulsar_spark.errors import (
     CommitInDoubtError,
     PulsarSparkError,
+    ReadTimeoutError,
     TransactionLostError,
 )
 from pulsar_spark.message_id import TxnId
-from pulsar_spark.sink.commit_check import CommitCheck, Place, Written
+from pulsar_spark.sink.commit_check import SWEEP_MS, CommitCheck, Place
 from pulsar_spark.sink.commit_log import Part
 from pulsar_spark.sink.visibility import Visibility, find_out
 from pulsar_spark.wire.commands import TxnAction
@@ -62,13 +65,11 @@ class Outcome:
         visible: Tasks whose rows are visible.
         lost: Those whose rows are not, and will never be.
         unknown: Those of which that is not known, with the reason.
-        left_out: Where rows of visible tasks are lost.
     """
 
     visible: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     unknown: dict[int, str] = field(default_factory=dict)
-    left_out: list[Place] = field(default_factory=list)
 
 
 class BatchCommit:
@@ -87,13 +88,11 @@ class BatchCommit:
     def commit(
         self,
         parts: Mapping[int, Part],
-        written: Mapping[TxnId, Written] = MappingProxyType({}),
     ) -> None:
         """Make the rows of all tasks visible.
 
         Args:
             parts: What each task wrote, by its number.
-            written: Where each transaction wrote.
 
         Raises:
             TransactionLostError: Transactions had expired, or a commit has left out a
@@ -104,16 +103,18 @@ class BatchCommit:
             PulsarSparkError: The cluster does not answer, or refuses. Nothing is
                 visible.
         """
+        written = {part.txn: part.entries for part in parts.values()}
         with CommitCheck(self._pool, written, self._timeout_ms / 1000) as check:
             together(check.attach, partial(self._confirm, parts))
-            outcome = self.settle(parts, check.left_out)
+            outcome = self.settle(parts)
+            left_out = check.left_out(parts[task].txn for task in outcome.visible)
         if outcome.unknown:
             raise in_doubt(outcome)
         if outcome.lost:
             raise self._partly_lost(outcome)
-        if outcome.left_out:
+        if left_out:
             tasks = {part.txn: task for task, part in parts.items()}
-            raise left_out_error(outcome.left_out, tasks)
+            raise left_out_error(left_out, tasks)
 
     def abort(self, txns: Iterable[TxnId]) -> None:
         """Take back what was not committed, as far as that is possible now.
@@ -126,7 +127,7 @@ class BatchCommit:
                 logger.warning("%s It expires by itself.", error)
 
     def _confirm(self, parts: Mapping[int, Part]) -> None:
-        topics = {part.txn: part.topic_partition for part in parts.values()}
+        topics = {part.txn: next(iter(part.entries)) for part in parts.values()}
         answers = self._transactions.confirm(topics)
         errors = [error for error in answers.values() if error is not None]
         if not errors:
@@ -149,16 +150,11 @@ class BatchCommit:
             "`transactionTimeoutMs`, or let all tasks run at a time.",
         )
 
-    def settle(
-        self,
-        parts: Mapping[int, Part],
-        left_out: Callable[[list[TxnId]], list[Place]] = lambda txns: [],
-    ) -> Outcome:
+    def settle(self, parts: Mapping[int, Part]) -> Outcome:
         """Commit transactions, or find out what became of them.
 
         Args:
             parts: What each task wrote, by its number.
-            left_out: Returns where rows of committed transactions are lost.
         """
         retry = self._patience()
         outcome = Outcome()
@@ -186,7 +182,6 @@ class BatchCommit:
                 except PulsarSparkError:
                     outcome.unknown |= {pending[t]: e.message for t, e in again.items()}
                     break
-        outcome.left_out = left_out([parts[task].txn for task in outcome.visible])
         if over:
             logger.info(
                 "whether %d transactions were committed is looked up", len(over)
@@ -198,11 +193,8 @@ class BatchCommit:
         """Find out what became of transactions that are over."""
         retry = self._patience()
         for task, part in parts.items():
-            if part.entry is None:
-                outcome.unknown[task] = _NO_ENTRY
-                continue
             try:
-                state = find_out(self._pool, part.topic_partition, part.entry, retry)
+                state = self._state(part, retry)
             except PulsarSparkError as error:
                 outcome.unknown[task] = error.message
                 continue
@@ -213,6 +205,55 @@ class BatchCommit:
                     outcome.lost.append(task)
                 case Visibility.REMOVED:
                     outcome.unknown[task] = _REMOVED
+                case None:
+                    outcome.unknown[task] = _NO_ENTRY
+
+    def _state(self, part: Part, retry: Retry) -> Visibility | None:
+        """Return what became of the entries of a transaction that is over.
+
+        Returns:
+            ``VISIBLE`` if that is so of any of them. None where none is known.
+
+        Raises:
+            PulsarSparkError: It cannot be found out in time.
+        """
+        states: set[Visibility] = set()
+        pending = {topic: at for topic, at in part.entries.items() if at is not None}
+        failed: dict[str, PulsarSparkError] = {}
+        # One that can be read now tells, whatever holds back the others.
+        for turn in (self._pool.retry(0.0), retry):
+            failed = {}
+            for topic, entry in pending.items():
+                try:
+                    state = find_out(self._pool, topic, entry, turn)
+                except PulsarSparkError as error:
+                    failed[topic] = error
+                    continue
+                if state is Visibility.VISIBLE:
+                    return state
+                states.add(state)
+            pending = {topic: pending[topic] for topic in failed}
+            if not pending:
+                # What was removed may have been visible.
+                removed = states & {Visibility.REMOVED}
+                return next(iter(removed or states), None)
+            if turn is not retry and not part.txn.is_scalable:
+                self._drop(part.txn, failed)
+        raise next(iter(failed.values()))
+
+    def _drop(self, txn: TxnId, failed: Mapping[str, PulsarSparkError]) -> None:
+        """Have topic partitions drop rows of a transaction of which none are visible.
+
+        Args:
+            txn: The transaction, which is over.
+            failed: Why rows cannot be looked at. Nothing is done unless all are held
+                back.
+        """
+        if all(isinstance(error, ReadTimeoutError) for error in failed.values()):
+            try:
+                self._transactions.sweep(txn.most, list(failed), SWEEP_MS)
+            except PulsarSparkError as error:
+                logger.info("%s", error)
 
     def _patience(self) -> Retry:
         # Nothing of this write is open for longer, and holds back what is looked up.

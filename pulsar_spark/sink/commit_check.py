@@ -22,6 +22,12 @@ many topic partitions. Then a reader looks at each topic partition::
 
 Rows may also be hidden because an earlier transaction of another writer is open.
 
+A driver that finishes the commit of a driver that died cannot know what was unloaded.
+So the driver looks at an entry of each transaction on each topic partition.
+
+The topic of markers drops no marker before the log of commits says that the micro-batch
+is visible: until then markers may be the proof.
+
 Source: TransactionBufferHandlerImpl and ServerCnx.handleEndTxnOnPartition of Pulsar;
 test_unloads_during_commits in tests/broker and tests/broker/secured.
 """
@@ -39,6 +45,7 @@ from pulsar_spark.client.requests import fan_out
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.errors import PulsarSparkError
 from pulsar_spark.message_id import LATEST, MessageId, TxnId
+from pulsar_spark.sink.commit_log import Written
 from pulsar_spark.sink.visibility import Visibility, find_out
 from pulsar_spark.system import warn_once
 from pulsar_spark.topics import topic_of
@@ -53,17 +60,13 @@ from spark_topics.text import list_names
 logger = logging.getLogger("pulsar_spark.sink")
 
 #: How long a transaction lives that makes topic partitions drop others, in ms.
-_SWEEP_MS = 60_000
+SWEEP_MS = 60_000
 
 #: A reader of a topic partition costs a broker as much as so many further markers.
 _READER_MARKERS = 8
 
 #: The lower half of the id of a transaction that no coordinator begins.
 _NEVER_BEGUN = 2**63 - 1
-
-#: By full name of a topic partition, an entry that a transaction wrote there; None
-#: where no receipt named an entry.
-Written = Mapping[str, MessageId | None]
 
 
 class Place(NamedTuple):
@@ -86,14 +89,21 @@ class CommitCheck:
         written: What each transaction wrote. Transactions of scalable topics are not
             checked.
         patience_s: How long brokers are asked about a topic partition, in seconds.
+        markers: Full name of the topic of markers, "" for none.
     """
 
     def __init__(
-        self, pool: ConnectionPool, written: Mapping[TxnId, Written], patience_s: float
+        self,
+        pool: ConnectionPool,
+        written: Mapping[TxnId, Written],
+        patience_s: float,
+        markers: str = "",
     ) -> None:
         self._pool = pool
         self._written = {t: w for t, w in written.items() if not t.is_scalable}
         self._patience_s = patience_s
+        self._markers = markers
+        self._untold_markers: list[Place] = []
         self._readers = ConsumerSet(pool, TopicConsumer, waits_for_end=False)
         self._unchecked: set[str] = set()
         self._reads = False
@@ -141,28 +151,17 @@ class CommitCheck:
         """
         return Place(TxnId(next(iter(self._written)).most, _NEVER_BEGUN), topic)
 
-    def tell(self, txns: Iterable[TxnId]) -> None:
-        """Tell topic partitions of a commit again, if the role is a superuser.
-
-        Args:
-            txns: Transactions that were committed some time ago.
-        """
-        places = [Place(t, topic) for t in txns for topic in self._written.get(t, ())]
-        topics = {place.topic_partition for place in places}
-        refused = self._end([self._never(topic) for topic in topics], set())
-        if len(refused) < len(topics):
-            self._end(places, set())
-
-    def left_out(self, txns: Iterable[TxnId]) -> list[Place]:
+    def left_out(self, txns: Iterable[TxnId], *, is_late: bool = False) -> list[Place]:
         """Make sure that a commit has reached all topic partitions.
 
         Args:
-            txns: Transactions whose commit was just acknowledged.
+            txns: Transactions that were committed.
+            is_late: Whether topic partitions may have been unloaded before ``attach``.
 
         Returns:
             Where rows will never be visible.
         """
-        hidden = {
+        places = hidden = {
             Place(txn, topic): entry
             for txn in txns
             for topic, entry in self._written.get(txn, {}).items()
@@ -178,9 +177,11 @@ class CommitCheck:
                 if not _shows(last.get(place.topic_partition), entry)
             }
             moved = {p.topic_partition for p in hidden} - replies.keys()
-        if not hidden:
+        if not (places if is_late else hidden):
             return []
         refused = self._end(hidden, moved)
+        if is_late:
+            return self._dropped(places, refused)
         if moved:
             logger.info(
                 "topics were unloaded during a commit, and their brokers told of the "
@@ -250,17 +251,28 @@ class CommitCheck:
         patience_s = self._pool.options.operation_timeout_s if refused else 0.0
         retry = self._pool.retry(patience_s)
         dropped: list[Place] = []
+        untold = [place for place in refused if place in moved]
+        rows = {p: e for p, e in moved.items() if p.topic_partition != self._markers}
+        self._untold_markers += [place for place in untold if place not in rows]
         try:
-            self._sweep([place for place in refused if place in moved])
-            for place, entry in moved.items():
-                if entry is not None:
-                    topic = place.topic_partition
-                    if find_out(self._pool, topic, entry, retry) is Visibility.ABORTED:
-                        dropped.append(place)
+            self._sweep(place for place in untold if place in rows)
+            for place, entry in rows.items():
+                topic = place.topic_partition
+                if entry is None:
+                    continue
+                if find_out(self._pool, topic, entry, retry) is Visibility.ABORTED:
+                    dropped.append(place)
         except PulsarSparkError as error:
             level = logging.WARNING if refused else logging.DEBUG
             logger.log(level, "A commit could not be checked: %s", error)
         return dropped
+
+    def forget_markers(self) -> None:
+        """Have the topic of markers drop what it was not told of. Nothing needs it."""
+        try:
+            self._sweep(self._untold_markers)
+        except PulsarSparkError as error:
+            logger.info("%s", error)
 
     def _sweep(self, places: Iterable[Place]) -> None:
         """Have topic partitions drop the rows that they were not told of."""
@@ -269,7 +281,7 @@ class CommitCheck:
             topics.setdefault(txn.most, []).append(topic)
         transactions = TransactionClient(self._pool)
         for coordinator, names in topics.items():
-            transactions.sweep(coordinator, names, _SWEEP_MS)
+            transactions.sweep(coordinator, names, SWEEP_MS)
 
 
 def _shows(last: MessageId | None, entry: MessageId | None) -> bool:

@@ -28,9 +28,9 @@ the log before: the last record of each of the last few. The query that goes on 
 its own record.
 
 Transactions of scalable topics have a third element in their ids, ``[0,41,true]``. Of
-each task with such a transaction ``prepared`` names an entry, by its segment, ledger
-and entry: ``"entries":{"3":["segment://t/n/orders/0000-ffff-0",12,5]}``. The last two
-are left out where they are not known.
+each task ``prepared`` names entries, by the numbers of their topic partitions or
+segments in ``topics``, ledger and entry: ``"entries":{"3":[[0,12,5],[1,7,0]]}``. The
+last two are left out where they are not known.
 
 A driver's term is the position of its ``began``. A later driver always has a larger
 term, even if the log was shortened in between. ``committed`` and ``partial`` say how
@@ -45,6 +45,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from pulsar_spark.errors import CommitLogError
@@ -91,18 +92,21 @@ class Opened:
     term: Term = NO_TERM
 
 
+#: By full name of a topic partition, an entry that a transaction wrote there; None
+#: where no receipt named an entry.
+Written = Mapping[str, MessageId | None]
+
+
 class Part(NamedTuple):
     """What a task wrote.
 
     Attributes:
         txn: The transaction it wrote in.
-        topic_partition: Full name of one that it wrote to.
-        entry: Message id of an entry there; None where no receipt named one.
+        entries: Where; that may be a part of it.
     """
 
     txn: TxnId
-    topic_partition: str = ""
-    entry: MessageId | None = None
+    entries: Written = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -117,8 +121,7 @@ class Prepared:
         tasks: Input partitions of the micro-batch, those without rows included.
         term: The driver's.
         rows: The tally of each task's rows; None if it is not known.
-        entries: An entry of each task that wrote to scalable topics, with the full name
-            of its segment.
+        entries: Where each task wrote, its marker included; that may be a part of it.
     """
 
     batch_id: int
@@ -128,14 +131,12 @@ class Prepared:
     tasks: int = 0
     term: Term = NO_TERM
     rows: Mapping[int, Tally] | None = field(default=None, hash=False)
-    entries: Mapping[int, tuple[str, MessageId | None]] = field(
-        default_factory=dict, hash=False
-    )
+    entries: Mapping[int, Written] = field(default_factory=dict, hash=False)
 
     def parts(self, txns: Collection[TxnId]) -> dict[int, Part]:
         """Return what tasks wrote in some of the transactions, by input partition."""
         return {
-            number: Part(txn, *self.entries.get(number, ("", None)))
+            number: Part(txn, self.entries.get(number, {}))
             for number, txn in self.txns.items()
             if txn in txns
         }
@@ -359,10 +360,7 @@ def _fields(record: Record) -> dict[str, Any]:
                 "txns": {part: _dumped_txn(txn) for part, txn in record.txns.items()},
             }
             if record.entries:
-                fields["entries"] = {
-                    part: [topic, *(() if entry is None else entry.position)]
-                    for part, (topic, entry) in record.entries.items()
-                }
+                fields |= _dumped_entries(record.entries)
         case Committed():
             fields = {"committed": record.batch_id, "query": record.query_id}
         case Partial():
@@ -388,6 +386,21 @@ def _fields_of_outcome(record: Outcome) -> dict[str, Any]:
     if record.others:
         fields["others"] = [_fields(other) for other in record.others]
     return fields
+
+
+def _dumped_entries(entries: Mapping[int, Written]) -> dict[str, Any]:
+    topics = list(dict.fromkeys(topic for one in entries.values() for topic in one))
+    numbers = {topic: number for number, topic in enumerate(topics)}
+    return {
+        "topics": topics,
+        "entries": {
+            part: [
+                [numbers[topic], *(() if entry is None else entry.position)]
+                for topic, entry in written.items()
+            ]
+            for part, written in entries.items()
+        },
+    }
 
 
 def _dumped_txn(txn: TxnId) -> list[int | bool]:
@@ -490,15 +503,20 @@ def _txn(numbers: Any) -> TxnId:
     return TxnId(_number(most, 1 << 64), _number(least, 1 << 64), bool(kind))
 
 
-def _entries(fields: dict[str, Any]) -> dict[int, tuple[str, MessageId | None]]:
-    entries: dict[int, tuple[str, MessageId | None]] = {}
-    for part, value in _typed(fields.get("entries", {}), dict).items():
-        topic, *place = _typed(value, list)
-        entry = None
-        if place:
-            ledger_id, entry_id = map(_number, place)
-            entry = MessageId(ledger_id, entry_id)
-        entries[_key(part)] = _typed(topic, str), entry
+def _entries(fields: dict[str, Any]) -> dict[int, Written]:
+    topics = [_typed(topic, str) for topic in _typed(fields.get("topics", []), list)]
+    entries: dict[int, Written] = {}
+    for part, places in _typed(fields.get("entries", {}), dict).items():
+        written: dict[str, MessageId | None] = {}
+        for number, *place in _typed(places, list):
+            topic = topics[_number(number, len(topics))]
+            written[topic] = None
+            if place:
+                ledger_id, entry_id = map(_number, place)
+                written[topic] = MessageId(ledger_id, entry_id)
+        if not written:
+            raise ValueError("no entries are not written")
+        entries[_key(part)] = written
     return entries
 
 

@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pulsar_spark.errors import QueryConflictError, TransactionLostError
-from pulsar_spark.message_id import MessageId, TxnId
+from pulsar_spark.message_id import TxnId
 from pulsar_spark.sink.commit_log import (
     NO_TERM,
     Began,
@@ -38,6 +38,7 @@ from pulsar_spark.sink.commit_log import (
     Prepared,
     Record,
     Term,
+    Written,
     load_marker,
     read_log,
 )
@@ -201,12 +202,26 @@ class Confirm:
 
 @dataclass(frozen=True)
 class FindOut:
-    """Find out what became of transactions of scalable topics that are over.
+    """Find out by entries what became of transactions that are over.
 
-    Result: the input partitions whose rows are visible.
+    Result: the input partitions whose rows are visible. Where nothing tells, it fails,
+    unless the markers have told already that there are none.
     """
 
     parts: Mapping[int, Part]
+    is_told: bool = False
+
+
+@dataclass(frozen=True)
+class Check:
+    """Make sure that commits have left no topic partition out. No result.
+
+    Where they have, and it cannot be mended, the driver fails once the log says how the
+    micro-batch ended.
+    """
+
+    parts: Mapping[int, Part]
+    is_late: bool
 
 
 @dataclass(frozen=True)
@@ -238,7 +253,7 @@ class ForgetMarkers:
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait a moment, or give up: an open transaction holds markers back. No result."""
+    """Wait a moment, as markers are held back. Result: whether there was time."""
 
 
 Effect = (
@@ -248,6 +263,7 @@ Effect = (
     | End
     | Confirm
     | FindOut
+    | Check
     | KeepMarkers
     | Probe
     | ReadMarkers
@@ -314,7 +330,7 @@ def commit(
     progress: CommitProgress,
     tasks: int,
     rows: Mapping[int, Tally] | None = None,
-    entries: Mapping[int, tuple[str, MessageId | None]] = MappingProxyType({}),
+    entries: Mapping[int, Written] = MappingProxyType({}),
 ) -> Steps[None]:
     """Make a micro-batch visible. Arguments and errors as for ``CommitProtocol``."""
     progress.require_same_cut(batch_id, tasks)
@@ -444,16 +460,23 @@ def _carry_out(
     """
     partitions = frozenset(decision.txns)
     over: Iterable[TxnId] = yield End(tuple(decision.txns.values()), commits=True)
-    if not over:
-        return partitions, _NONE
     parts = decision.parts(frozenset(over))
-    scalable = {p: part for p, part in parts.items() if part.txn.is_scalable}
-    visible: frozenset[int] = frozenset()
-    if scalable:
-        visible |= yield FindOut(scalable)
-    if len(scalable) < len(parts):
-        visible |= yield from _visible(decision, term)
+    visible, is_told = _NO_PARTS, False
+    if not all(part.txn.is_scalable for part in parts.values()):
+        visible, is_told = yield from _visible(decision, term)
+    # A marker is not visible, either, where the commit has left its topic out: then it
+    # is held back, or dropped.
+    unseen = {p: part for p, part in parts.items() if p not in visible}
+    told = {
+        p: part for p, part in unseen.items() if is_told and not part.txn.is_scalable
+    }
+    if named := {p: part for p, part in told.items() if part.entries}:
+        visible |= yield FindOut(named, is_told=True)
+    if untold := {p: part for p, part in unseen.items() if p not in told}:
+        visible |= yield FindOut(untold)
     lost = parts.keys() - visible
+    committed = {txn for p, txn in decision.txns.items() if p not in lost}
+    yield Check(decision.parts(committed), is_late=bool(parts))
     return visible | (partitions - lost), tuple(sorted(lost))
 
 
@@ -462,8 +485,11 @@ def _has_markers(decision: Prepared) -> bool:
     return not all(txn.is_scalable for txn in decision.txns.values())
 
 
-def _visible(decision: Prepared, term: Term) -> Steps[frozenset[int]]:
-    """Return the input partitions of a micro-batch whose markers can be read."""
+def _visible(decision: Prepared, term: Term) -> Steps[tuple[frozenset[int], bool]]:
+    """Return the input partitions of a micro-batch whose markers can be read.
+
+    And whether these are all markers: none is held back.
+    """
     probe = yield Probe()
     while True:
         # Nothing may be open that could hold it back: tasks of a run before may
@@ -471,12 +497,15 @@ def _visible(decision: Prepared, term: Term) -> Steps[frozenset[int]]:
         entries: Entries = yield ReadLog()
         yield from _end_undecided(entries, term)
         messages: Sequence[bytes] = yield ReadMarkers()
-        if probe in messages:
+        if is_all := probe in messages:
             break
-        yield Wait()
+        has_time: bool = yield Wait()
+        if not has_time:
+            break
     markers = filter(None, map(load_marker, messages))
     micro_batch = decision.query_id, decision.batch_id
-    return frozenset(marker[2] for marker in markers if marker[:2] == micro_batch)
+    visible = (marker[2] for marker in markers if marker[:2] == micro_batch)
+    return frozenset(visible), is_all
 
 
 def _forget_markers(term: Term) -> Steps[None]:

@@ -14,14 +14,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pulsar_spark.client.requests import together
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import WriteOptions
 from pulsar_spark.sink.base_write import BYTES, TaskResult
 from pulsar_spark.sink.batch_commit import BatchCommit
 from pulsar_spark.sink.commit_log import Part
 from pulsar_spark.sink.exactly_once import markers_topic
-from pulsar_spark.sink.logged_write import LoggedWrite, transactions_of, written_of
+from pulsar_spark.sink.logged_write import LoggedWrite, transactions_of
 from spark_topics.sink.write import Task
 
 
@@ -83,11 +82,10 @@ class BatchWrite(LoggedWrite):
         else:
             self._batch_commit().commit(
                 {
-                    result.task.number: Part(result.txn, *result.written.entry)
+                    result.task.number: Part(result.txn, result.written.entries)
                     for result in results
                     if result.txn is not None
-                },
-                written_of(results),
+                }
             )
         self._log_summary("write", results)
 
@@ -170,7 +168,9 @@ class StreamWrite(LoggedWrite):
             PulsarSparkError: As ``sink.exactly_once.CommitProtocol.recover`` does.
         """
         if self._has_log and self._progress is None:
-            together(self._recover, self._prepare_topics)
+            self._recover()
+            # Not before: that has brokers drop what a commit has left out.
+            self._prepare_topics()
             self._note_brokers()
 
     def _prepare_topics(self) -> None:

@@ -18,21 +18,23 @@ acts on it. If another driver had begun before the decision was logged, the deci
 does not count. ``commit_protocol`` decides each step; this module takes it.
 
 A coordinator gives the same answer about a committed transaction and an expired one: it
-knows neither any more. The markers tell them apart: a marker is visible exactly if its
-transaction was committed. If some transactions of a micro-batch had expired, it is not
-lost: Spark runs it again, and tasks whose markers are visible skip their rows.
+knows neither any more. The markers tell them apart: a marker that is visible proves
+that its transaction was committed. A commit may have left out the topic of markers (see
+``commit_check``): then the entries tell that the decision names, and any of them that
+is visible is the proof (see ``visibility``). If some transactions of a micro-batch had
+expired, it is not lost: Spark runs it again, and tasks whose rows are visible skip
+them.
 
 Tasks that write to scalable topics of Pulsar 5 have no markers: their transactions take
 segments only, and the log is an ordinary topic. Their coordinators tell how a
-transaction was ended, for at least 15 minutes; later an entry tells that the decision
-names (see ``visibility``).
+transaction was ended, for at least 15 minutes; later the entries tell.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -53,13 +55,14 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink import commit_protocol
 from pulsar_spark.sink.batch_commit import BatchCommit, in_doubt, left_out_error
-from pulsar_spark.sink.commit_check import CommitCheck, Place, Written
+from pulsar_spark.sink.commit_check import CommitCheck, Place
 from pulsar_spark.sink.commit_log import (
     Began,
+    Outcome,
     Part,
-    Prepared,
     Record,
     Term,
+    Written,
     dump_marker,
     dump_probe,
     dump_record,
@@ -67,6 +70,7 @@ from pulsar_spark.sink.commit_log import (
 )
 from pulsar_spark.sink.commit_protocol import (
     Append,
+    Check,
     CommitProgress,
     Confirm,
     CutLog,
@@ -99,6 +103,9 @@ T = TypeVar("T")
 #: timeout, and is carried out by the next attempt.
 _ENDING_PATIENCE = 3
 
+#: How many entries a decision names, which is a single message.
+_NAMED = 20_000
+
 
 class CommitProtocol:
     """The driver's part. Each call may come from another process.
@@ -130,17 +137,20 @@ class CommitProtocol:
         self._ending_s = max(
             _ENDING_PATIENCE * self._options.operation_timeout_s, patience_s or 0
         )
+        self._has_decided = False  # else an earlier driver has
         self._check: CommitCheck | None = None
+        self._held_back: ReadTimeoutError | None = None
+        self._tasks: dict[TxnId, int] = {}
         self._left_out: list[Place] = []
 
-    def recover(self, topics: Collection[str] = ()) -> CommitProgress:
+    def recover(self) -> CommitProgress:
         """Carry out what was decided, abort what was not.
-
-        Args:
-            topics: Topic partitions that tasks may have written to, if they are known.
 
         Raises:
             TransactionsOffError: The cluster has no transactions.
+            TransactionLostError: What was decided is carried out, and the commit has
+                left out a topic.
+            CommitInDoubtError: Nothing tells what became of what was decided.
             QueryConflictError: Another run of the stream went to work in the meantime.
             PulsarSparkError: The cluster does not answer, or refuses.
         """
@@ -152,8 +162,6 @@ class CommitProtocol:
         if progress.finished is not None:
             batch_id = progress.finished.batch_id
             logger.info("micro-batch %d was decided, and is finished now", batch_id)
-            if topics:
-                self._tell(progress.finished, progress.lost, topics)
         if progress.lost:
             logger.warning(
                 "micro-batch %d: the transactions of %d tasks expired before they "
@@ -164,21 +172,6 @@ class CommitProtocol:
             )
         return progress.progress
 
-    def _tell(
-        self, decision: Prepared, lost: Collection[int], topics: Collection[str]
-    ) -> None:
-        """Tell topic partitions of a decision, which a coordinator may have left out.
-
-        Args:
-            decision: It was carried out just now, or by a driver that died behind that.
-            lost: Input partitions whose transactions were not committed.
-            topics: The topic partitions. Which of them the tasks wrote to is not known.
-        """
-        written = dict.fromkeys([*topics, self._markers.topic])
-        txns = [txn for number, txn in decision.txns.items() if number not in lost]
-        check = CommitCheck(self._pool, dict.fromkeys(txns, written), self._ending_s)
-        check.tell(txns)
-
     def commit(
         self,
         batch_id: int,
@@ -186,9 +179,7 @@ class CommitProtocol:
         progress: CommitProgress,
         tasks: int,
         rows: Mapping[int, Tally] | None = None,
-        entries: Mapping[int, tuple[str, MessageId | None]] = MappingProxyType({}),
-        *,
-        written: Mapping[TxnId, Written] = MappingProxyType({}),
+        written: Mapping[int, Written] = MappingProxyType({}),
     ) -> None:
         """Make a micro-batch visible.
 
@@ -199,9 +190,7 @@ class CommitProtocol:
             tasks: Number of input partitions.
             rows: The tally of the rows of each, those included that were visible
                 already; None if it is not known.
-            entries: An entry of each task that wrote to scalable topics, with the full
-                name of its segment; None where no receipt named one.
-            written: Where each transaction wrote.
+            written: Where each of these tasks wrote.
 
         Raises:
             TransactionLostError: One of them had expired. If that was before the
@@ -214,23 +203,56 @@ class CommitProtocol:
             PulsarSparkError: The cluster does not answer, or refuses; a restart of the
                 stream goes on from here.
         """
-        check = CommitCheck(self._pool, written, self._ending_s)
+        entries = {txn: written.get(number, {}) for number, txn in txns.items()}
+        check = self._new_check(entries)
         with self._log, check:
             together(
                 check.attach,
                 self._log.attach,
                 lambda: self._transactions.connect(txns.values()),
             )
-            self._check = check
+            self._check, self._has_decided = check, True
             self._run(
-                commit_protocol.commit(batch_id, txns, progress, tasks, rows, entries)
+                commit_protocol.commit(
+                    *(batch_id, txns, progress, tasks, rows, _named(written))
+                )
             )
-        # Markers are not missed: the log says by now that the micro-batch is visible.
-        markers = self._markers.topic
-        left_out = [p for p in self._left_out if p.topic_partition != markers]
-        if left_out:
-            numbers = {txn: number for number, txn in txns.items()}
-            raise left_out_error(left_out, numbers, batch_id)
+
+    def _new_check(self, written: Mapping[TxnId, Written]) -> CommitCheck:
+        return CommitCheck(self._pool, written, self._ending_s, self._markers.topic)
+
+    def _append(self, record: Record) -> MessageId | None:
+        """Append a record to the log.
+
+        Raises:
+            TransactionLostError: The log says now how a micro-batch ended, and rows of
+                the micro-batch are lost.
+        """
+        message_id = self._log.append(dump_record(record))
+        if isinstance(record, Outcome):
+            if self._check is not None:
+                self._check.forget_markers()
+            if self._left_out:
+                raise left_out_error(self._left_out, self._tasks, record.batch_id)
+        return message_id
+
+    def _check_commits(self, parts: Mapping[int, Part], *, is_late: bool) -> None:
+        """Note where rows of transactions that were committed are lost."""
+        self._tasks = {part.txn: number for number, part in parts.items()}
+        if self._has_decided:
+            assert self._check is not None
+            self._left_out = self._check.left_out(self._tasks, is_late=is_late)
+            return
+        # A driver that died has decided, and perhaps committed.
+        written = {
+            part.txn: {self._markers.topic: None, **part.entries}
+            for part in parts.values()
+            if part.entries
+        }
+        with self._new_check(written) as check:
+            self._check = check
+            check.attach()
+            self._left_out = check.left_out(self._tasks, is_late=True)
 
     def abort(self, progress: CommitProgress | None = None) -> None:
         """Abort the written transactions, unless decided.
@@ -264,8 +286,7 @@ class CommitProtocol:
                 return cast("T", end.value)
             if isinstance(effect, Wait):
                 waits = waits or self._pool.retry(self._options.operation_timeout_s)
-                waits.pause(_held_back(self._markers.topic))
-                result = None
+                result = self._has_time(waits)
             elif isinstance(effect, ReadLog):
                 # Right after a record was appended, a log that ends with the record is
                 # as if it had been read at that time.
@@ -277,10 +298,10 @@ class CommitProtocol:
     def _do(self, effect: Effect) -> Any:
         match effect:
             case Append(record):
-                return self._log.append(dump_record(record))
+                return self._append(record)
             case CutLog(last):
                 self._log.forget(MessageId(*last))
-            case End() | Confirm() | FindOut():
+            case End() | Confirm() | FindOut() | Check():
                 return self._ask_coordinators(effect)
             case KeepMarkers():
                 self._markers.keep()
@@ -297,15 +318,26 @@ class CommitProtocol:
                 self._markers.forget(MessageId(*last))
         return None
 
-    def _ask_coordinators(self, effect: End | Confirm | FindOut) -> Any:
+    def _ask_coordinators(self, effect: End | Confirm | FindOut | Check) -> Any:
         match effect:
             case End(txns, commits):
                 action = TxnAction.COMMIT if commits else TxnAction.ABORT
                 return self._end(txns, action)
             case Confirm(txns):
                 return self._over(txns)
-            case FindOut(parts):
-                return self._find_out(parts)
+            case FindOut():
+                return self._find_out(effect)
+            case Check(parts, is_late):
+                return self._check_commits(parts, is_late=is_late)
+
+    def _has_time(self, waits: Retry) -> bool:
+        """Wait a moment for markers that are held back, if there is time."""
+        try:
+            waits.pause(_held_back(self._markers.topic))
+        except ReadTimeoutError as error:
+            self._held_back = error
+            return False
+        return True
 
     def _read(self, up_to: MessageId | None) -> list[tuple[Term, Record]]:
         entries: list[tuple[Term, Record]] = []
@@ -320,19 +352,17 @@ class CommitProtocol:
     def _end(self, txns: Sequence[TxnId], action: TxnAction) -> list[TxnId]:
         """End transactions; return the transactions that had ended before.
 
-        Of those that this has committed, note where rows are lost.
-
         Raises:
             PulsarSparkError: Whether they are over is not known.
         """
         retry = self._pool.retry(self._ending_s)
-        done, over = [], []
+        over = []
         while txns:
             again: dict[TxnId, PulsarSparkError] = {}
             for txn, error in self._transactions.end(txns, action).items():
                 match status_of(txn, error):
                     case TxnStatus.DONE:
-                        done.append(txn)
+                        pass
                     case TxnStatus.OVER | TxnStatus.OPPOSED:
                         over.append(txn)
                     case TxnStatus.ENDING:
@@ -345,8 +375,6 @@ class CommitProtocol:
             txns = list(again)
             if txns:
                 retry.pause(again[txns[0]])
-        if self._check is not None and action is TxnAction.COMMIT:
-            self._left_out += self._check.left_out(done)
         return over
 
     def _over(self, txns: Sequence[TxnId]) -> list[TxnId]:
@@ -363,18 +391,37 @@ class CommitProtocol:
             raise errors[0]
         return over
 
-    def _find_out(self, parts: Mapping[int, Part]) -> frozenset[int]:
+    def _find_out(self, effect: FindOut) -> frozenset[int]:
         """Return the input partitions whose rows are visible.
 
         Raises:
             CommitInDoubtError: The coordinators have forgotten the transactions, and
                 the entries that would have told are gone.
+            ReadTimeoutError: Markers are held back, and no entries are known.
         """
-        commit = BatchCommit(self._pool, round(self._ending_s * 1000))
-        outcome = commit.settle(parts)
-        if outcome.unknown:
+        if self._held_back and not all(part.entries for part in effect.parts.values()):
+            raise self._held_back
+        timeout_ms = 0 if effect.is_told else round(self._ending_s * 1000)
+        outcome = BatchCommit(self._pool, timeout_ms).settle(effect.parts)
+        if outcome.unknown and not effect.is_told:
             raise in_doubt(outcome)
         return frozenset(outcome.visible)
+
+
+def _named(written: Mapping[int, Written]) -> dict[int, Written]:
+    """Return as much of what tasks wrote as a decision names."""
+    most = max(_NAMED // max(len(written), 1), 1)
+    named: dict[int, Written] = {}
+    for number, entries in written.items():
+        # Known entries tell more. Segments that were sealed are before others.
+        by_use = list(entries.items())[::-1]
+        by_use.sort(key=lambda entry: entry[1] is None)
+        if by_use:
+            named[number] = {
+                topic: entry and MessageId(*entry.position)  # as the log gives it back
+                for topic, entry in by_use[:most]
+            }
+    return named
 
 
 def markers_topic(log_topic: str) -> str:

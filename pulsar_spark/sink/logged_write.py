@@ -27,7 +27,6 @@ from pulsar_spark.message_id import TxnId
 from pulsar_spark.options import WriteOptions
 from pulsar_spark.schemas.info import SchemaInfo
 from pulsar_spark.sink.base_write import BaseWrite, TaskResult
-from pulsar_spark.sink.commit_check import Written
 from pulsar_spark.sink.exactly_once import (
     CommitProgress,
     CommitProtocol,
@@ -85,8 +84,7 @@ class LoggedWrite(BaseWrite):
 
     def _recover(self) -> None:
         """Carry out an earlier driver's decision, and abort undecided transactions."""
-        topics = list(chain.from_iterable(self._targets.values()))
-        self._progress = self._protocol(self._pool.write_patience_s).recover(topics)
+        self._progress = self._protocol(self._pool.write_patience_s).recover()
         is_new = not self._progress.query_id
         if is_new and self._is_idempotent and self._migrated:
             self._before = self._find_before()
@@ -146,15 +144,12 @@ class LoggedWrite(BaseWrite):
             )
         if txns := transactions_of(results):
             protocol = self._protocol(self._pool.write_patience_s)
-            entries = {
-                result.task.number: result.written.entry
+            written = {
+                result.task.number: result.written.entries
                 for result in results
-                if result.txn is not None and result.txn.is_scalable
+                if result.txn is not None
             }
-            protocol.commit(
-                *(batch_id, txns, progress, tasks, rows, entries),
-                written=written_of(results),
-            )
+            protocol.commit(batch_id, txns, progress, tasks, rows, written)
 
     def _abort(self, results: Sequence[TaskResult], what: str) -> None:
         """Abort what is undecided, as far as that is possible now.
@@ -309,8 +304,3 @@ class _Tallied:
 def transactions_of(results: Iterable[TaskResult]) -> dict[int, TxnId]:
     """Return the transactions by the numbers of their tasks."""
     return {r.task.number: r.txn for r in results if r.txn is not None}
-
-
-def written_of(results: Iterable[TaskResult]) -> dict[TxnId, Written]:
-    """Return where each transaction wrote."""
-    return {r.txn: r.written.entries for r in results if r.txn is not None}

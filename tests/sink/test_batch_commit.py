@@ -63,7 +63,7 @@ def written(
     """What some tasks wrote: a row each."""
     written = write_in_transactions(pool, [topic], TTL_MS, tasks)
     return {
-        task: Part(txn, topic, entries[topic])
+        task: Part(txn, entries)
         for task, (txn, entries) in enumerate(written.items())
     }
 
@@ -300,7 +300,7 @@ def test_no_receipt_named_a_place(
 ) -> None:
     """A broker that has an entry already does not say where."""
     parts = {
-        task: Part(part.txn, part.topic_partition)
+        task: Part(part.txn, dict.fromkeys(part.entries))
         for task, part in written(pool, 1).items()
     }
     scripted.script("END_TXN", usual_then_cut)

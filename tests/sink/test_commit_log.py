@@ -36,7 +36,9 @@ from pulsar_spark.sink.tally import Tally
 NUMBERS = st.integers(0, 2**63 - 1)
 IDS = st.integers(0, 2**64 - 1)
 TXNS = st.builds(TxnId, IDS, IDS, st.booleans())
-ENTRIES = st.tuples(st.text(), st.none() | st.builds(MessageId, NUMBERS, NUMBERS))
+ENTRIES = st.dictionaries(
+    st.text(), st.none() | st.builds(MessageId, NUMBERS, NUMBERS), min_size=1
+)
 TALLIES = st.builds(Tally, NUMBERS, st.none() | IDS)
 ROWS = st.none() | st.dictionaries(NUMBERS, TALLIES)
 TERMS = st.just(NO_TERM) | st.tuples(NUMBERS, NUMBERS)
@@ -102,14 +104,13 @@ def test_how_records_are_written() -> None:
         b'{"v":1,"opened":7,"partition":3,"txn":[0,41,true]}'
     )
     entries = {
-        3: ("segment://t/n/orders/0000-ffff-0", MessageId(12, 5)),
-        4: ("segment://t/n/orders/0000-ffff-0", None),
+        3: {"segment://t/n/orders/0000-ffff-0": MessageId(12, 5)},
+        4: {"segment://t/n/orders/0000-ffff-0": None, "t": MessageId(7, 0)},
     }
     decision = Prepared(7, {3: scalable, 4: A}, "a1", "c0ff", 4, entries=entries)
-    assert json.loads(dump_record(decision))["entries"] == {
-        "3": ["segment://t/n/orders/0000-ffff-0", 12, 5],
-        "4": ["segment://t/n/orders/0000-ffff-0"],
-    }
+    fields = json.loads(dump_record(decision))
+    assert fields["topics"] == ["segment://t/n/orders/0000-ffff-0", "t"]
+    assert fields["entries"] == {"3": [[0, 12, 5]], "4": [[0], [1, 7, 0]]}
     assert dump_record(Prepared(7, {})) == (
         b'{"v":1,"prepared":7,"query":"","run":"","tasks":0,"txns":{}}'
     )
@@ -118,7 +119,8 @@ def test_how_records_are_written() -> None:
 
 #: A decision with an entry.
 ENTRIES_OF = (
-    b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{},"entries":{"0":%b}}'
+    b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{},'
+    b'"topics":["t"],"entries":{"0":%b}}'
 )
 
 
@@ -163,8 +165,10 @@ ENTRIES_OF = (
         b'{"v":1,"opened":7,"partition":3,"txn":[1,2,true,true]}',
         b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{},"entries":[]}',
         ENTRIES_OF % b"[]",
-        ENTRIES_OF % b'["t",1]',
-        ENTRIES_OF % b"[7,1,2]",
+        ENTRIES_OF % b"[[0,1]]",
+        ENTRIES_OF % b"[[1,1,2]]",
+        ENTRIES_OF % b'[["t",1,2]]',
+        ENTRIES_OF % b"[0,1,2]",
         b'{"v":1,"prepared":7,"query":"","run":"","tasks":1,"txns":{"+1":[1,2]}}',
         b'{"v":1,"partial":7,"query":"","tasks":1,"parts":"12"}',
         b'{"v":1,"committed":7,"query":"","rows":null}',

@@ -59,7 +59,12 @@ def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def explore(kinds: str, switches: int, topics: str = "ordinary") -> Explorer:
     """Sees everything; one fault of these kinds may strike, none if there are none."""
-    model = Model(2, frozenset(kinds.split()), is_scalable=topics == "scalable")
+    model = Model(
+        2,
+        frozenset(kinds.split()) - {"refused"},
+        is_scalable=topics == "scalable",
+        is_superuser="refused" not in kinds,
+    )
     explorer = Explorer(model)
     explorer.explore(
         int(bool(kinds)),
@@ -91,6 +96,10 @@ LONG = [pytest.mark.slow, pytest.mark.matrix]
         pytest.param("scalable", "speculation", 1, 20_000, marks=LONG),
         ("scalable", "expiry twice error speculation acknowledgement", 0, 200),
         ("both", "reply", 1, 500),
+        ("ordinary", "unload", 0, 200),
+        ("ordinary", "unload refused", 0, 200),
+        ("ordinary", "unload", 1, 7_000),
+        ("ordinary", "unload refused", 1, 7_000),
     ],
     ids=lambda one: str(one).replace(" ", "-"),
 )

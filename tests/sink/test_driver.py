@@ -41,6 +41,7 @@ from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
     Session,
+    StoredFrame,
     leaving_out,
     refuse,
     refuse_entry,
@@ -110,16 +111,21 @@ def run(write: BatchWrite | StreamWrite, task: Task, *values: bytes) -> TaskResu
     return copied(write).run(task, iter(batches))
 
 
+def transaction_of(entry: StoredFrame) -> TxnId | None:
+    """The transaction that an entry was written in."""
+    metadata = entry.metadata
+    if not metadata.HasField("txnid_least_bits"):
+        return None
+    return TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
+
+
 def visible(broker: ScriptedBroker, topic: str = TOPIC) -> list[bytes]:
     """The values of entries that no aborted transaction wrote; markers are none."""
-    rows = []
-    for entry in broker.topics[topic]:
-        metadata = entry.metadata
-        txn = TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
-        if metadata.HasField("txnid_least_bits") and txn in broker.aborted:
-            continue
-        rows.append(entry.payload)
-    return rows
+    return [
+        entry.payload
+        for entry in broker.topics[topic]
+        if transaction_of(entry) not in broker.aborted
+    ]
 
 
 @pytest.mark.parametrize("make", [batch_write, stream_write])
@@ -728,6 +734,73 @@ def test_a_driver_that_died_while_a_commit_left_topics_out(
     assert not scripted.dropped
 
 
+@pytest.mark.parametrize("is_superuser", [True, False])
+@pytest.mark.parametrize(
+    ("make", "places"),
+    [
+        *((batch_write, places) for places in ("0", "01")),
+        *((stream_write, places) for places in ("0", "01", "m", "0m", "01m")),
+    ],
+)
+def test_topics_left_out_by_a_commit_whose_answer_is_lost(
+    scripted: ScriptedBroker, make: Any, places: str, *, is_superuser: bool
+) -> None:
+    """Each row is there in the end, or an error says that it is not; none is twice."""
+    two = "persistent://public/default/two"
+    parts = [f"{two}-partition-{number}" for number in range(2)]
+    scripted.partitions[two] = 2
+    for topic in parts:
+        scripted.add_topic(topic)
+    scripted.takes_superusers = is_superuser
+    names = {"0": parts[0], "1": parts[1], "m": MARKERS}
+    left_out = leaving_out(*(names[place] for place in places))
+
+    def lose(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        left_out(broker, replace(session, is_muted=True), c)
+        broker.hang_up(session)
+
+    errors: list[TransactionLostError] = []
+
+    def trouble() -> None:
+        if not errors:
+            scripted.script("END_TXN", lose)
+
+    write = partial(
+        make,
+        *(scripted,),
+        topic=two,
+        **{
+            "pulsar.client.operationTimeoutMs": "1000",
+            "pulsar.producer.batchingMaxMessages": "1",
+        },
+    )
+    for _ in range(3 if make is stream_write else 1):
+        try:
+            commit(write(), b"a", b"b", b"c", b"d", between=trouble)
+            break
+        except TransactionLostError as error:
+            errors.append(error)
+    assert not scripted.left_out
+    rows = [
+        entry.payload[-1:]
+        for topic in parts
+        for entry in scripted.topics[topic]
+        if (txn := transaction_of(entry)) not in scripted.aborted
+        and (txn, topic) not in scripted.dropped
+    ]
+    assert sorted(rows) == sorted(set(rows))
+    wrote = {"0", "1"} if make is batch_write else {"0", "1", "m"}
+    if set(places) == wrote:  # as if it had expired: a stream writes the rows again
+        assert "expired" in str(errors[0])
+        assert len(rows) == (4 if make is stream_write else 0)
+    elif is_superuser or places == "m":
+        assert (len(rows), errors) == (4, [])
+    else:
+        (told,) = errors
+        assert "out of the commit" in str(told)
+        assert len(rows) == 4 - 2 * len(set(places) - {"m"})
+
+
 def test_markers_that_a_commit_has_left_out(scripted: ScriptedBroker) -> None:
     """They are missed by nobody: the log says that the micro-batch is visible."""
     scripted.takes_superusers = False
@@ -760,7 +833,7 @@ class TestScalableTopics:
         assert MARKERS not in scripted.topics
         if make is stream_write:
             (decision,) = records(scripted, Prepared)
-            assert decision.entries == {0: (SEGMENTS[0], MessageId(LEDGER, 0))}
+            assert decision.entries == {0: {SEGMENTS[0]: MessageId(LEDGER, 0)}}
 
     def decide_only(
         self, scripted: ScriptedBroker, make: Any = stream_write, **further: str

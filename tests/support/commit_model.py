@@ -24,8 +24,9 @@ Left out, because nobody can tell the difference:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 from pulsar_spark.errors import (
@@ -33,12 +34,13 @@ from pulsar_spark.errors import (
     QueryConflictError,
     TransactionLostError,
 )
-from pulsar_spark.message_id import TxnId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink import commit_protocol
 from pulsar_spark.sink.commit_log import (
     NO_TERM,
     Began,
     Opened,
+    Outcome,
     Prepared,
     Record,
     Term,
@@ -47,6 +49,7 @@ from pulsar_spark.sink.commit_log import (
 )
 from pulsar_spark.sink.commit_protocol import (
     Append,
+    Check,
     CommitProgress,
     Confirm,
     CutLog,
@@ -72,18 +75,34 @@ OPEN, WRITTEN, COMMITTED, ABORTED, EXPIRED = "owcax"
 
 
 class Txn(NamedTuple):
-    """A transaction, and whose rows it holds."""
+    """A transaction, and whose rows it holds.
+
+    ``left_out`` names what its commit has not reached: ``r``, the topic of rows, and
+    ``m``, that of markers; as capitals, if what it wrote there was dropped since.
+    """
 
     state: str
     batch_id: int
     part: int
+    left_out: str = ""
+
+    @property
+    def shows_rows(self) -> bool:
+        """Whether readers get the rows."""
+        return self.state == COMMITTED and "r" not in self.left_out.lower()
+
+    @property
+    def shows_marker(self) -> bool:
+        """Whether readers get the marker, as far as nothing before holds it back."""
+        return self.state == COMMITTED and "m" not in self.left_out.lower()
 
 
 class Driver(NamedTuple):
     """A driver.
 
     ``node`` is where its steps are, and ``over`` what an END_TXN found; ``is_late``
-    tells that a transaction had expired before it began to commit.
+    tells that a transaction had expired before it began to commit; ``lost`` are tasks
+    of which it has found that rows are lost.
     """
 
     phase: str
@@ -94,6 +113,7 @@ class Driver(NamedTuple):
     progress: CommitProgress | None = None
     reports: tuple[Any, ...] = ()
     is_late: bool = False
+    lost: tuple[tuple[int, int], ...] = ()
 
 
 class Task(NamedTuple):
@@ -124,6 +144,7 @@ class World(NamedTuple):
         turn: Which driver, or task of one, has moved last.
         switches: How often another one may still go on instead.
         last: The place of the last ``began``.
+        told: Tasks of which an error said that rows are lost.
     """
 
     log: tuple[Record | None, ...] = ()
@@ -141,6 +162,7 @@ class World(NamedTuple):
     turn: int = 0
     switches: int = 0
     last: Term = NO_TERM
+    told: frozenset[tuple[int, int]] = frozenset()
 
 
 EMPTY = World()
@@ -191,6 +213,8 @@ class Tree:
             name, *arguments = start
             if name == "commit":  # a mapping cannot be hashed
                 arguments[1], arguments[4] = dict(arguments[1]), dict(arguments[4])
+                place = {"rows": MessageId(0, 0)}
+                arguments.append(dict.fromkeys(arguments[1], place))
             settings = self._settings.get(name, {})
             steps = getattr(commit_protocol, name)(*arguments, **settings)
             try:
@@ -224,16 +248,24 @@ class Model:
             lost, ``twice``, a record stored once more, and late, ``error``, a record
             stored late of which its sender thinks that it was not, ``speculation``, a
             second attempt of a task that runs, ``acknowledgement``, what was forgotten
-            is there again.
+            is there again, ``unload``, a commit leaves topics out, and its reply may
+            be lost.
         is_scalable: Whether tasks write to scalable topics, without markers.
+        is_superuser: Whether drivers can mend such a commit.
     """
 
     def __init__(
-        self, drivers: int, kinds: frozenset[str], *, is_scalable: bool = False
+        self,
+        drivers: int,
+        kinds: frozenset[str],
+        *,
+        is_scalable: bool = False,
+        is_superuser: bool = True,
     ) -> None:
         self._drivers = drivers
         self._kinds = kinds
         self.is_scalable = is_scalable
+        self.is_superuser = is_superuser
         self.tree = Tree(has_markers=not is_scalable)
         self._interned: dict[Any, Any] = {}
 
@@ -302,8 +334,10 @@ class Model:
                 yield from self._send(world, index, driver, record)
             case End(txns, commits):
                 yield from self._end(world, index, driver, txns, commits)
-            case Wait():
-                yield self._failed(world, index, driver)  # it gives up in the end
+            case Wait():  # there is no more time in the end
+                yield self._go_on(world, index, driver, False)
+            case Check(parts):
+                yield self._look(world, index, driver, parts)
             case _:
                 after, result = _do(world, effect)
                 yield self._go_on(after, index, driver, result)
@@ -312,7 +346,11 @@ class Model:
         self, world: World, index: int, driver: Driver, record: Record
     ) -> Iterator[World]:
         sent = self._append(world, record)
-        yield self._go_on(sent, index, driver, None)
+        if driver.lost and isinstance(record, Outcome):
+            told = sent._replace(told=sent.told.union(driver.lost))
+            yield self._failed(told, index, driver)
+        else:
+            yield self._go_on(sent, index, driver, None)
         if not world.faults:
             return
         late = (*world.late, self._own(record))
@@ -327,10 +365,8 @@ class Model:
         self, world: World, index: int, driver: Driver, txns: Any, commits: bool
     ) -> Iterator[World]:
         if not commits:
-            for txn in txns:
-                if world.txns[txn.least].state in (OPEN, WRITTEN):
-                    world = _with_txn(world, txn.least, ABORTED)
-            yield self._go_on(world, index, driver, ())
+            after = reduce(_aborted, (txn.least for txn in txns), world)
+            yield self._go_on(after, index, driver, ())
             return
 
         def done(world: World, *over: Any) -> World:
@@ -344,10 +380,35 @@ class Model:
         if world.txns[txn.least].state not in (OPEN, WRITTEN):
             yield done(world, txn)
             return
+        together = {other.least for other in txns}
+        world = _drop(world, set(range(txn.least)) - together)
         ended = _with_txn(world, txn.least, COMMITTED)
         yield done(ended)
-        if world.faults and "reply" in self._kinds:
-            yield done(ended._replace(faults=world.faults - 1), txn)
+        if not world.faults:
+            return
+        ended = ended._replace(faults=world.faults - 1)
+        if "reply" in self._kinds:
+            yield done(ended, txn)
+        for topics in ("r", "m", "rm") if "unload" in self._kinds else ():
+            one = ended.txns[txn.least]._replace(left_out=topics)
+            hidden = _with(ended, txn.least, one)
+            yield done(hidden)
+            yield done(hidden, txn)
+
+    def _look(self, world: World, index: int, driver: Driver, parts: Any) -> World:
+        """A driver looks whether commits have left topics out."""
+        lost = []
+        for part in parts.values():
+            number = part.txn.least
+            txn = world.txns[number]
+            after = txn.left_out.replace("r", "R")
+            if self.is_superuser:
+                after = "".join(filter(str.isupper, txn.left_out))
+            if "R" in after:
+                lost.append((txn.batch_id, txn.part))
+            world = _with(world, number, txn._replace(left_out=after))
+        driver = driver._replace(lost=driver.lost + tuple(lost))
+        return self._go_on(_with_driver(world, index, driver), index, driver, None)
 
     def _go_on(self, world: World, index: int, driver: Driver, result: Any) -> World:
         number = self.tree.go_on(driver.node, result)
@@ -381,8 +442,9 @@ class Model:
         if isinstance(error, TransactionLostError):
             txns = dict(self.tree.nodes[driver.node].start[2])
             for part in error.partitions:
-                state = world.txns[txns[part].least].state
-                if state != EXPIRED and not self._is_overtaken(world, driver):
+                txn = world.txns[txns[part].least]
+                is_lost = txn.state == EXPIRED or txn.left_out == "RM"
+                if not is_lost and not self._is_overtaken(world, driver):
                     raise BrokenError(f"{error}: of a driver that nobody overtook")
         elif isinstance(error, QueryConflictError):
             if not (self._is_overtaken(world, driver) or world.runs > BATCHES):
@@ -556,11 +618,11 @@ def _do(world: World, effect: Any) -> tuple[World, Any]:
             states = {txn: world.txns[txn.least].state for txn in txns}
             return world, tuple(txn for txn in txns if states[txn] not in is_open)
         case FindOut(parts):
-            return world, frozenset(
-                number
-                for number, part in parts.items()
-                if world.txns[part.txn.least].state == COMMITTED
-            )
+            found = {
+                p for p, part in parts.items() if world.txns[part.txn.least].shows_rows
+            }
+            rest = [part.txn.least for p, part in parts.items() if p not in found]
+            return _drop(world, rest), frozenset(found)
         case Probe():
             probe = dump_probe(str(len(world.markers)))
             return world._replace(markers=(*world.markers, (probe, -1))), probe
@@ -582,6 +644,29 @@ def _with_txn(world: World, number: int, state: str) -> World:
     return world._replace(txns=tuple(txns))
 
 
+def _with(world: World, number: int, txn: Txn) -> World:
+    txns = list(world.txns)
+    txns[number] = txn
+    return world._replace(txns=tuple(txns))
+
+
+def _aborted(world: World, number: int) -> World:
+    """The world when a transaction was aborted, if it was open."""
+    state = world.txns[number].state
+    if state == WRITTEN:
+        world = _drop(world, range(number))
+    return _with_txn(world, number, ABORTED) if state in (OPEN, WRITTEN) else world
+
+
+def _drop(world: World, numbers: Iterable[int]) -> World:
+    """Topics drop what commits have not reached, as by a later end of a transaction."""
+    for number in numbers:
+        txn = world.txns[number]
+        if txn.left_out:
+            world = _with(world, number, txn._replace(left_out=txn.left_out.upper()))
+    return world
+
+
 def _forget(world: World, cut: int = 0, markers: int = 0) -> World:
     return world._replace(
         cut=max(cut, world.cut), forgotten=max(markers, world.forgotten)
@@ -596,10 +681,11 @@ def _readable(world: World) -> list[tuple[int, bytes]]:
         if message is None:
             continue
         data, txn = message
-        state = COMMITTED if txn < 0 else world.txns[txn].state
-        if state == WRITTEN:
+        if txn >= 0 and (
+            world.txns[txn].state == WRITTEN or "m" in world.txns[txn].left_out
+        ):
             break
-        if state == COMMITTED and at >= world.forgotten:
+        if (txn < 0 or world.txns[txn].shows_marker) and at >= world.forgotten:
             found.append((at, data))
     return found
 
@@ -612,21 +698,21 @@ def check(world: World) -> None:
     """
     seen: dict[tuple[int, int], int] = {}
     for number, txn in enumerate(world.txns):
-        if txn.state == COMMITTED:
+        if txn.shows_rows:
             where = txn.batch_id, txn.part
             if where in seen:
                 raise BrokenError(f"rows of {where} are there twice: {world}")
             seen[where] = number
     for batch_id, _ in seen:
         for part in range(TASKS):
-            if batch_id and (batch_id - 1, part) not in seen:
+            if batch_id and (batch_id - 1, part) not in world.told.union(seen):
                 raise BrokenError(f"micro-batch {batch_id} came too early: {world}")
 
 
 def is_whole(world: World) -> bool:
     """Whether each row is there."""
-    seen = {(t.batch_id, t.part) for t in world.txns if t.state == COMMITTED}
-    return len(seen) == BATCHES * TASKS
+    seen = {(t.batch_id, t.part) for t in world.txns if t.shows_rows}
+    return len(seen | world.told) == BATCHES * TASKS
 
 
 class Explorer:
@@ -642,7 +728,12 @@ class Explorer:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._alone = Model(1, frozenset(), is_scalable=model.is_scalable)
+        self._alone = Model(
+            1,
+            frozenset(),
+            is_scalable=model.is_scalable,
+            is_superuser=model.is_superuser,
+        )
         self.seen: set[World] = set()
         self.ends: set[Any] = set()
 
