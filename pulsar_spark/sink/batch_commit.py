@@ -218,7 +218,7 @@ class BatchCommit:
             PulsarSparkError: It cannot be found out in time.
         """
         states: set[Visibility] = set()
-        pending = {topic: at for topic, at in part.entries.items() if at is not None}
+        pending = {t: entry for t, entry in part.entries.items() if entry is not None}
         failed: dict[str, PulsarSparkError] = {}
         # One that can be read now tells, whatever holds back the others.
         for turn in (self._pool.retry(0.0), retry):

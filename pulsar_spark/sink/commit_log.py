@@ -389,7 +389,9 @@ def _fields_of_outcome(record: Outcome) -> dict[str, Any]:
 
 
 def _dumped_entries(entries: Mapping[int, Written]) -> dict[str, Any]:
-    topics = list(dict.fromkeys(topic for one in entries.values() for topic in one))
+    topics = list(
+        dict.fromkeys(topic for written in entries.values() for topic in written)
+    )
     numbers = {topic: number for number, topic in enumerate(topics)}
     return {
         "topics": topics,

@@ -464,16 +464,19 @@ def _carry_out(
     visible, is_told = _NO_PARTS, False
     if not all(part.txn.is_scalable for part in parts.values()):
         visible, is_told = yield from _visible(decision, term)
-    # A marker is not visible, either, where the commit has left its topic out: then it
-    # is held back, or dropped.
+    # A commit may have left out the topic of markers: a marker is held back then, or
+    # was dropped.
     unseen = {p: part for p, part in parts.items() if p not in visible}
-    told = {
-        p: part for p, part in unseen.items() if is_told and not part.txn.is_scalable
+    open_parts = {
+        p: part for p, part in unseen.items() if part.txn.is_scalable or not is_told
     }
-    if named := {p: part for p, part in told.items() if part.entries}:
-        visible |= yield FindOut(named, is_told=True)
-    if untold := {p: part for p, part in unseen.items() if p not in told}:
-        visible |= yield FindOut(untold)
+    unlikely = {
+        p: part for p, part in unseen.items() if part.entries and p not in open_parts
+    }
+    if unlikely:
+        visible |= yield FindOut(unlikely, is_told=True)
+    if open_parts:
+        visible |= yield FindOut(open_parts)
     lost = parts.keys() - visible
     committed = {txn for p, txn in decision.txns.items() if p not in lost}
     yield Check(decision.parts(committed), is_late=bool(parts))

@@ -132,16 +132,6 @@ class WriteSummary:
     topic_partitions: int = 0
     entries: Mapping[str, MessageId | None] = field(default_factory=dict)
 
-    @property
-    def entry(self) -> tuple[str, MessageId | None]:
-        """Return a topic partition with a known entry, or any; "" for none."""
-        # The last ones first: segments that were sealed go sooner.
-        return max(
-            reversed(list(self.entries.items())),
-            key=lambda entry: entry[1] is not None,
-            default=("", None),
-        )
-
 
 class TaskWriter:
     """Writes the rows of a task, a single time. Opens nothing before that.

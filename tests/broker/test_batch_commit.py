@@ -213,7 +213,7 @@ def test_a_task_that_ends_too_late_for_another(service_url: str, sink: str) -> N
     """The write fails as a whole: nothing can be seen, and nobody is held back."""
     write = Write(service_url, sink)
     first = Write(service_url, sink, transactionTimeoutMs=str(SHORT_MS)).task(0)
-    topic = first.result.written.entry[0]
+    topic = next(iter(first.result.written.entries))
     await_true(lambda: is_over(write.client, first.result.txn, topic), "expiry")
     messages = [first, write.task(1)]
     with pytest.raises(TransactionLostError, match="Nothing of this write") as caught:
@@ -244,7 +244,7 @@ def test_they_expire_while_their_commits_are_on_their_way(
     """The one window that is left: the error tells what can be seen."""
     write = Write(link.url, sink, transactionTimeoutMs=str(SHORT_MS))
     messages = [write.task(number) for number in range(2)]
-    topics = {m.result.txn: m.result.written.entry[0] for m in messages}
+    topics = {m.result.txn: next(iter(m.result.written.entries)) for m in messages}
 
     def expire() -> None:
         for txn, topic in topics.items():

@@ -179,7 +179,7 @@ def test_a_copy_of_a_task_that_does_not_count(
     write = Write(service_url, sink, transactionTimeoutMs="600000")
     copy = Write(service_url, sink, transactionTimeoutMs=str(timeout_ms)).task(0)
     write.driver().commit([write.task(0), write.task(1)])
-    topic = copy.result.written.entry[0]
+    topic = next(iter(copy.result.written.entries))
     if timeout_ms == 600_000:
         produce(service_url, topic, [b"behind"])
         assert not is_over(write.client, copy.result.txn, topic)
