@@ -460,12 +460,15 @@ class WriteOptions(ClientOptions):
     minute, because brokers forget the queue of a topic that moves, and if its
     connection breaks. Default: Shared. For: write."""
     producer_producer_name: str | None = _named("pulsar.producer.producerName")
-    """Name of the producer in topic statistics and in messages. For: write."""
+    """Name of the producer in topic statistics and in messages. One task at a time has
+    it on a topic partition, and begins at a sequence id some way behind the last one,
+    so that no two tasks have the same. For: write."""
     producer_initial_sequence_id: int | None = _named(
         "pulsar.producer.initialSequenceId"
     )
     """Sequence id before that of the first message, unless a topic that deduplicates
-    knows a later one of `producerName`. For: write."""
+    knows a later one of `producerName`. With both, a task fails where a connection
+    breaks over rows that such a topic may have. For: write."""
     producer_properties: Mapping[str, str] | None = _named("pulsar.producer.properties")
     """Properties of the producer in topic statistics, a JSON object of strings.
     Default: {}. For: write."""

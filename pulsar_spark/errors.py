@@ -505,7 +505,8 @@ class InDoubtError(PulsarSparkError):
     """A connection broke, and whether the rows in flight are stored is not known.
 
     Only where sending them again could store them twice, in a transaction without
-    deduplication; or if it may not help, of a row in chunks with deduplication.
+    deduplication; or if it may not help, with deduplication: of a row in chunks, or
+    where another producer of the same name may have written.
 
     Cure: Let Spark repeat the task, by ``spark.task.maxFailures``.
 

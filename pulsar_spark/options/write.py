@@ -285,7 +285,9 @@ class WriteOptions:
         None,
         plain_text,
         Scope.WRITE,
-        "Name of the producer in topic statistics and in messages.",
+        "Name of the producer in topic statistics and in messages. One task at a time"
+        " has it on a topic partition, and begins at a sequence id some way behind the"
+        " last one, so that no two tasks have the same.",
     )
     initial_sequence_id: int | None = option(
         "pulsar.producer.initialSequenceId",
@@ -293,7 +295,8 @@ class WriteOptions:
         integer(0, MAX_LONG),
         Scope.WRITE,
         "Sequence id before that of the first message, unless a topic that"
-        " deduplicates knows a later one of `producerName`.",
+        " deduplicates knows a later one of `producerName`. With both, a task fails"
+        " where a connection breaks over rows that such a topic may have.",
     )
     producer_properties: tuple[tuple[str, str], ...] = option(
         "pulsar.producer.properties",

@@ -13,6 +13,7 @@ How rows are numbered, and how a repetition with other rows is noticed: ``number
 from __future__ import annotations
 
 import itertools
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,6 +27,10 @@ from pulsar_spark.sink.grouping import runs_of_entries
 from pulsar_spark.sink.numbering import Numbering
 from pulsar_spark.wire.compression import CompressionType, compress
 from pulsar_spark.wire.outgoing import SENT_TOGETHER_BYTES, as_single
+
+#: How far behind the sequence ids of other tasks under a chosen name one may begin:
+#: there is room for 2^31 tasks.
+_MOST_AHEAD = 1 << 32
 
 
 class Target:
@@ -101,6 +106,10 @@ class Target:
             self._packer.next_sequence_id = max(
                 options.initial_sequence_id + 1, self._packer.next_sequence_id
             )
+        elif options.producer_name is not None:
+            # Another task under this name may write while a connection is away. Which
+            # of the two the broker has entries of shows by their sequence ids.
+            self._packer.next_sequence_id += secrets.randbelow(_MOST_AHEAD)
 
     def add(
         self,

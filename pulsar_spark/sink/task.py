@@ -688,6 +688,7 @@ def _settings(
         access_mode=_ACCESS_MODES[options.access_mode],
         properties=dict(options.producer_properties),
         send_timeout_s=options.send_timeout_s,
+        repeats_ids=options.initial_sequence_id is not None,
         resend=_RESEND[options.guarantee],
         follows_migration=options.guarantee in _FOLLOWING,
         transactional=transaction is not None,

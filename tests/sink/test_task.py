@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from bisect import bisect
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pulsar_spark.arrow.hashing import murmur3_32
 from pulsar_spark.client.pool import shared_pool
@@ -503,6 +507,90 @@ def test_a_task_that_is_repeated(scripted: ScriptedBroker, guarantee: str) -> No
     wait_until(lambda: not scripted.producers, "the end of producers")
     stored = [row for rows in rows_at(scripted, *PARTITIONS) for row in rows]
     assert stored.count(b"a") == (1 if guarantee == "idempotent" else 2)
+
+
+_CHOSEN = {P + "producerName": "name", "deliveryGuarantee": "at-least-once"}
+_REPEATED = {"idempotenceId": "name", "deliveryGuarantee": "idempotent"}
+#: Options by which two tasks have producers of one name.
+NAMED = {
+    "named": _CHOSEN,
+    "numbered": {**_CHOSEN, P + "initialSequenceId": "7"},
+    "idempotent": _REPEATED,
+    "in another order": _REPEATED,
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    how=st.sampled_from(sorted(NAMED)),
+    rows=st.integers(1, 12),
+    others=st.integers(1, 12),
+    sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    broken=st.integers(1, 12),
+    stores=st.booleans(),
+)
+def test_a_name_that_another_task_takes_while_a_connection_is_away(
+    how: str,
+    rows: int,
+    others: int,
+    sizes: tuple[int, int],
+    broken: int,
+    stores: bool,
+) -> None:
+    """Another, which dies. Where the broker would drop rows as its, this one fails."""
+    name = "persistent://public/default/named"
+    topic = TopicName.parse(name)
+    is_same = NAMED[how] is _REPEATED
+    mine = [b"mine%d" % number for number in range(rows)]
+    theirs = mine if is_same else [b"theirs%d" % number for number in range(others)]
+    theirs = theirs[::-1] if how == "in another order" else theirs
+    broken_at: list[int] = []
+    given = NAMED[how]
+    with ScriptedBroker() as broker:
+        broker.deduplicates = True
+        broker.add_topic(name)
+
+        def run(values: list[bytes], size: int, task: int, *, nested: bool) -> None:
+            # On connections of its own: that of the other one waits for it.
+            options = options_of(
+                broker,
+                topic=name,
+                **given,
+                **{P + "batchingMaxMessages": str(size)},
+                **{"pulsar.client.operationTimeoutMs": "20000" if nested else "5000"},
+            )
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                yield pa.record_batch({"value": values})
+                if nested:
+                    raise ZeroDivisionError
+
+            TaskWriter(options, Task(task), {topic: [name]}).write(batches())
+
+        def take(broker: ScriptedBroker, session: Session, command: Any) -> None:
+            with contextlib.suppress(ZeroDivisionError, IdempotenceError):
+                number = 0 if is_same else 1
+                run(theirs, sizes[1], number, nested=True)
+            usual(broker, session, command)
+
+        def breaks(broker: ScriptedBroker, session: Session, command: Any) -> None:
+            broker.script("PRODUCER", take)
+            broken_at.append(broken)
+            if stores:
+                usual(broker, session, command)
+            broker.hang_up(session)
+
+        broker.script("SEND", *[usual] * (broken - 1), breaks)
+        try:
+            run(mine, sizes[0], 0, nested=False)
+        except (InDoubtError, IdempotenceError):
+            assert broken_at, "no other task had the name"
+            return
+        (stored,) = rows_at(broker, name)
+    count = Counter(stored)
+    assert count.keys() >= set(mine)
+    if how == "idempotent":
+        assert set(count.values()) == {1}
 
 
 def test_a_topic_that_grows_before_a_task_is_repeated(scripted: ScriptedBroker) -> None:

@@ -73,6 +73,8 @@ class ProducerSettings:
         properties: Shown in the topics' statistics.
         send_timeout_s: Longest silence of a broker that has entries to answer for, 0
             for no limit; None: as long as the answer to a request may take.
+        repeats_ids: Whether another producer of this name may give other rows the same
+            sequence ids.
         resend: What to do after a connection broke.
         transactional: Whether they send in a transaction.
         follows_migration: Whether they go along with a topic that is migrated to
@@ -90,6 +92,7 @@ class ProducerSettings:
     access_mode: ProducerAccessMode = ProducerAccessMode.SHARED
     properties: Mapping[str, str] = field(default_factory=dict)
     send_timeout_s: float | None = None
+    repeats_ids: bool = False
     resend: Resend = Resend.ALWAYS
     transactional: bool = False
     follows_migration: bool = False

@@ -424,6 +424,8 @@ class Producers:
             elif not isinstance(answer, PulsarSparkError):
                 if before[producer] not in (None, producer.registration.cluster):
                     self._check_move(producer, answer)
+                else:
+                    self._check_others(producer, answer.last_sequence_id)
                 _check_version(producer, answer.schema_version)
                 producer.check_damaged(answer.last_sequence_id)
                 self._check_doubt(producer, answer.last_sequence_id, broken[producer])
@@ -502,6 +504,27 @@ class Producers:
                 "cluster have another `clusterName`. The task has to run again: allow "
                 "that by `spark.task.maxFailures`.",
                 topic_partition=topic,
+                rows=producer.in_flight.rows,
+            )
+
+    def _check_others(self, producer: TopicProducer, last_known: int) -> None:
+        """Raise if another producer of this name has written in the meantime.
+
+        The broker would drop entries of this one as duplicates of the other's.
+        """
+        settings, name = self._settings, producer.registration.name
+        if not settings.name or settings.resend is Resend.NEVER:
+            return
+        before = max(producer.stored.last_id, producer.registration.last_sequence_id)
+        sent = {frame.highest_sequence_id for frame in producer.in_flight}
+        if last_known > before and (settings.repeats_ids or last_known not in sent):
+            raise InDoubtError(
+                f"while its connection was away, another producer {name!r} may have "
+                "written, after which the broker drops rows of this one as duplicates. "
+                "A name serves one task at a time: leave `spark.speculation` off, and "
+                "`pulsar.producer.producerName` out. The task has to run again: allow "
+                "that by `spark.task.maxFailures`.",
+                topic_partition=producer.topic,
                 rows=producer.in_flight.rows,
             )
 
