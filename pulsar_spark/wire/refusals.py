@@ -119,6 +119,18 @@ def has_too_many_consumers(sentence: str) -> bool:
     return "max consumers limit" in sentence
 
 
+def has_too_many_producers(answer: object) -> bool:
+    """Return whether a policy limits the producers of the topic.
+
+    Brokers answer PRODUCER by ProducerBusy: "Topic TOPIC reached max producers limit",
+    or "max same address producers limit".
+
+    Args:
+        answer: To PRODUCER: a reply or an error.
+    """
+    return _sentence(answer, "ProducerBusy").endswith("producers limit")
+
+
 def has_exclusive_producer(answer: object) -> bool:
     """Return whether another producer has exclusive access to the topic.
 

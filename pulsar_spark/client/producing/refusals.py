@@ -12,6 +12,7 @@ from pulsar_spark.wire.refusals import (
     exceeds_limit_of_topic,
     has_broken_schema,
     has_exclusive_producer,
+    has_too_many_producers,
 )
 
 #: The code for an entry that arrived damaged. Attaching again may cure it, although the
@@ -77,6 +78,11 @@ def explained(error: BrokerError, name: str) -> BrokerError:
     cure = _CURES.get(error.code)
     if has_exclusive_producer(error):
         cure = _CURES[_FENCED]
+    elif has_too_many_producers(error):
+        cure = (
+            "Raise `maxProducersPerTopic`, or let fewer tasks write at a time: each is "
+            "a producer, also where an exactly-once stream keeps its log."
+        )
     elif error.code == _BUSY:
         cure = (
             f"The name {name!r} is held by another producer of this topic. Leave "

@@ -28,6 +28,18 @@ from pulsar_spark.errors import BrokerError
             "end the other one, or wait for it by WaitForExclusive",
             False,
         ),
+        (
+            "ProducerBusy",
+            "Topic 't' reached max producers limit",
+            "limit. Raise `maxProducersPerTopic`",
+            False,
+        ),
+        (
+            "ProducerBusy",
+            "Topic 't' reached max same address producers limit",
+            "Raise `maxProducersPerTopic`",
+            False,
+        ),
         ("TopicTerminatedError", "It ended", "write to another topic", True),
         (
             "ProducerBlockedQuotaExceededException",
