@@ -30,6 +30,10 @@ _MOST_WRAPPED_BYTES = 2048
 #: about a millisecond to find that one is of no use.
 _MOST_TRIES = 16
 
+#: Further tries of a task for entries with more recipients, until one of them succeeds.
+#: Whoever floods a task with data keys of no use takes a second of its time.
+_FURTHER_TRIES = 1000
+
 #: Private keys of one place that are kept: the one it has, and those it had before.
 _MOST_KEPT = 4
 
@@ -53,6 +57,7 @@ class Decryptor:
         self._places = places or KeyPlaces()
         self._private: dict[str, _PrivateKeys] = {}
         self._data_keys: dict[tuple[str, bytes], DataKey | None] = {}
+        self._further_tries = _FURTHER_TRIES
 
     def decrypt(
         self, metadata: pb.MessageMetadata, payload: bytes | memoryview
@@ -72,14 +77,18 @@ class Decryptor:
             is_known = True
             data_key = self._data_keys.get((name, wrapped))
             if data_key is None:
-                if tries == _MOST_TRIES:
+                is_further = tries >= _MOST_TRIES
+                if is_further and not self._further_tries:
                     continue
                 data_key, was_tried = self._data_key(name, wrapped)
                 tries += was_tried
+                self._further_tries -= is_further and was_tried
             if data_key is None:
                 continue
             opened = data_key.decrypt(metadata.encryption_param, payload)
             if opened is not None:
+                if tries:
+                    self._further_tries = _FURTHER_TRIES
                 return opened
         names = _names(metadata)
         if not is_known:

@@ -129,7 +129,7 @@ def test_keys_of_the_past_are_bounded(tmp_path: Path) -> None:
 
 
 def test_a_flood_of_data_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry has a few tries, and all entries together a cache of a size."""
+    """An entry has a few tries, and all together some more, and a cache of a size."""
     tries = []
 
     class Counting:
@@ -147,8 +147,18 @@ def test_a_flood_of_data_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         keys.append(pb.EncryptionKeys(key="k", value=bytes(1 << 20)))
         with pytest.raises(EncryptionError, match="no key of"):
             one.decrypt(pb.MessageMetadata(encryption_keys=keys), bytes(20))
-    assert len(tries) == 80 * 16
+    assert len(tries) == 80 * 16 + 1000
     assert len(one._data_keys) <= 1024
+
+
+def test_many_recipients() -> None:
+    """Whichever of them has the key, and however many messages there are."""
+    pairs = [rsa_pair(number, 1024) for number in range(4)]
+    others = {f"k{number:02}": pairs[number % 4].public for number in range(99)}
+    ours = rsa_pair(4, 1024)
+    one = Decryptor(KeyPlaces((), Secret(ours.private)))
+    for _ in range(15):
+        assert one.decrypt(*closed(b"v", **others, ours=ours.public)) == b"v"
 
 
 def test_errors_tell_names_and_nothing_else() -> None:
