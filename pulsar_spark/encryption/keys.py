@@ -42,6 +42,10 @@ TAG_BYTES = 16
 #: With fewer no data key fits in: OAEP with SHA-1 takes 42 bytes beside it.
 _LEAST_RSA_BITS = 8 * (DATA_KEY_BYTES + 42)
 
+#: Of the modulus of an RSA key. Seven of eight that are put together from halves of two
+#: keys have one. To find that out takes a millisecond.
+_NO_FACTORS = range(3, 10_000, 2)
+
 _MAC_KEY_BYTES = 16
 _MAC_BYTES = 20
 
@@ -163,7 +167,10 @@ def _loaded(load: Any, place: Secret, what: str) -> Any:
     private key of.
     """
     paths = () if place.path is None else (place.path,)
-    return rested(paths, lambda: _load(load, place, what))
+    try:
+        return rested(paths, lambda: _load(load, place, what))
+    except TimeoutError:
+        raise _unusable(what, place, "it is written to all the time") from None
 
 
 def _load(load: Any, place: Secret, what: str) -> Any:
@@ -210,10 +217,16 @@ def _pem(text: str) -> bytes:
 def _load_public(pem: bytes) -> object:
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
 
     if b"CERTIFICATE" in pem:
         return x509.load_pem_x509_certificate(pem).public_key()
-    return serialization.load_pem_public_key(pem)
+    key = serialization.load_pem_public_key(pem)
+    if isinstance(key, rsa.RSAPublicKey):
+        modulus = key.public_numbers().n
+        if any(modulus % factor == 0 for factor in _NO_FACTORS):
+            raise ValueError
+    return key
 
 
 def _load_private(pem: bytes) -> object:

@@ -24,6 +24,10 @@ _PAUSE_S = 0.2
 #: Files that nobody has written to for so long are whole, in seconds.
 _RESTING_S = 0.5
 
+#: Files whose times differ no more from now, in seconds, may be changing. A file server
+#: may have another time than this process.
+_DOUBTFUL_S = 10.0
+
 
 def settled(paths: Iterable[str], read: Callable[[], T]) -> T:
     """Read files, again while reading fails and a file has just changed.
@@ -49,8 +53,8 @@ def settled(paths: Iterable[str], read: Callable[[], T]) -> T:
 def rested(paths: Iterable[str], read: Callable[[], T]) -> T:
     """Read files as `settled` does, after a moment in which no file changed.
 
-    For what cannot be told from half of it. Files that never rest are read after some
-    seconds as they are.
+    For what cannot be told from half of it. The moment passes by the clock of this
+    process, and no file may change before the files are read.
 
     Args:
         paths: The files.
@@ -58,12 +62,39 @@ def rested(paths: Iterable[str], read: Callable[[], T]) -> T:
 
     Raises:
         TopicsError: As `settled`.
+        TimeoutError: The files have changed for too long.
     """
     named = tuple(paths)
-    deadline = time.monotonic() + _SETTLED_S
-    while time.monotonic() < deadline and _are_fresh(named, _RESTING_S):
+    began = since = time.monotonic()
+    watched = _stamps(named)
+    while True:
+        has_rested = time.monotonic() - since >= _RESTING_S
+        if has_rested or not _are_fresh(named, _DOUBTFUL_S):
+            made = settled(named, read)
+            if _stamps(named) == watched:
+                return made
+        if time.monotonic() - began > _SETTLED_S:
+            raise TimeoutError
         time.sleep(_PAUSE_S)
-    return settled(named, read)
+        stamps = _stamps(named)
+        if stamps != watched:
+            watched, since = stamps, time.monotonic()
+
+
+def _stamps(paths: Iterable[str]) -> list[tuple[int, int, int, int]]:
+    """Return what differs when files change."""
+    return [
+        (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+        for path in paths
+        for stat in _stats(path)
+    ]
+
+
+def _stats(path: str) -> list[os.stat_result]:
+    """Return what is known of a file, and of a link to the file itself."""
+    with contextlib.suppress(OSError, ValueError):
+        return [os.stat(path), os.lstat(path)]
+    return []
 
 
 def _are_fresh(paths: Iterable[str], limit_s: float) -> bool:
@@ -72,10 +103,9 @@ def _are_fresh(paths: Iterable[str], limit_s: float) -> bool:
 
 def _is_fresh(path: str, limit_s: float) -> bool:
     now = time.time()
-    with contextlib.suppress(OSError, ValueError):
-        # Of a file that was made elsewhere and renamed, only the second is new; of a
-        # link, that of itself.
-        for stat in (os.stat(path), os.lstat(path)):
-            if abs(now - max(stat.st_mtime, stat.st_ctime)) < limit_s:
-                return True
-    return False
+    # A file that was taken away, for another to come, has changed its folder. Of a file
+    # that was made elsewhere and renamed, only the second time is new.
+    return any(
+        abs(now - max(stat.st_mtime, stat.st_ctime)) < limit_s
+        for stat in _stats(path) or _stats(os.path.dirname(path) or ".")
+    )

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pulsar_spark.errors import OptionError
+from spark_topics.client import settling
 from tests.broker.test_encryption import ACTION, produce
 from tests.broker.test_write import write
 from tests.support import reading
+from tests.support.fixtures import FileClock
 from tests.support.key_pairs import SavedPair, ec_pair, rsa_pair
 from tests.support.waiting import await_true
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from pulsar_spark.testing.admin import Admin
-
-#: Seconds between two halves of a file, where it is written in place.
-HALF_S = 0.3
 
 
 def pairs(folder: Path, name: str = "ours") -> list[SavedPair]:
@@ -50,18 +47,25 @@ def rename(old: Path, new: Path) -> None:
     copy.replace(old)
 
 
-def in_place(old: Path, parts: Sequence[bytes]) -> threading.Thread:
-    """Writes into a file itself, part by part, in a thread; the first one is there."""
-    old.write_bytes(parts[0])
+class InPlace(FileClock):
+    """A file is written part by part: the first one is there, others while tasks wait.
 
-    def write_rest() -> None:
-        for part in parts[1:]:
-            time.sleep(HALF_S)
-            old.write_bytes(part)
+    Args:
+        file: The file.
+        parts: What is in the file, one after the other.
+    """
 
-    thread = threading.Thread(target=write_rest)
-    thread.start()
-    return thread
+    def __init__(self, file: Path, parts: Sequence[bytes]) -> None:
+        super().__init__()
+        file.write_bytes(parts[0])
+        self._file = file
+        self._rest = list(parts[1:])
+
+    def sleep(self, seconds: float) -> None:
+        """The next part comes before the pause ends."""
+        super().sleep(seconds)
+        if self._rest:
+            self._file.write_bytes(self._rest.pop(0))
 
 
 def values(numbers: range) -> list[Any]:
@@ -141,7 +145,12 @@ def halves(new: bytes, old: bytes, how: str) -> list[bytes]:
 @pytest.mark.parametrize("how", ["emptied", "written over"])
 @pytest.mark.parametrize("kind", ["RSA", "EC"])
 def test_keys_that_are_written_in_place(
-    service_url: str, topic: str, tmp_path: Path, how: str, kind: str
+    service_url: str,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    kind: str,
 ) -> None:
     """Half a key is waited for; half of one and half of another is no third one."""
     old, new = pairs(tmp_path)
@@ -149,17 +158,17 @@ def test_keys_that_are_written_in_place(
         old = ec_pair().save(_made(tmp_path / "ec"), "ours")
         new = ec_pair(number=1).save(_made(tmp_path / "ec-new"), "ours")
     whole = new.public.read_bytes()
-    thread = in_place(old.public, halves(whole, old.public.read_bytes(), how))
+    parts = halves(whole, old.public.read_bytes(), how)
+    monkeypatch.setattr(settling, "time", InPlace(old.public, parts))
     write(service_url, topic, {"value": values(range(10))}, **old.for_writes)
-    thread.join(60)
     assert old.public.read_bytes() == whole
     given = {"topic": topic, ACTION: "DISCARD", **new.for_reads}
     assert len(reading.read(service_url, given)) == 10, "who has the new key reads it"
     whole = new.private.read_bytes()
-    thread = in_place(old.private, halves(whole, old.private.read_bytes(), how))
+    parts = halves(whole, old.private.read_bytes(), how)
+    monkeypatch.setattr(settling, "time", InPlace(old.private, parts))
     given = {"topic": topic, ACTION: "DISCARD", **old.for_reads}
     assert len(reading.read(service_url, given)) == 10
-    thread.join(60)
 
 
 def test_a_stream_whose_keys_are_replaced(
@@ -167,7 +176,7 @@ def test_a_stream_whose_keys_are_replaced(
 ) -> None:
     """From topic to topic, exactly once, and each side by keys that change.
 
-    Names change, and what is behind a name, and files are written in place.
+    Names change, and what is behind a name.
     """
     sink = f"{topic}-sink"
     admin.create_topic(sink)
@@ -225,10 +234,8 @@ def test_a_stream_whose_keys_are_replaced(
         at.write_bytes(second.private.read_bytes())
         feed(first)
         feed(second)
-        parts = halves(new.public.read_bytes(), old.public.read_bytes(), "written over")
-        thread = in_place(old.public, parts)
+        rename(old.public, new.public)
         feed(first)
-        thread.join(60)
         await_true(is_copied, "rows by the second key", pause=0.5)
         first.private.unlink()
         feed(second)

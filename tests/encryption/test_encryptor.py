@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
@@ -11,8 +13,13 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.options.encryption import EncryptionOptions, KeyPlaces
 from pulsar_spark.options.secret import Secret
 from pulsar_spark.wire import pulsar_api_pb2 as pb
+from spark_topics.client import settling
 from tests.encryption.test_decryptor import with_keys
+from tests.support.fixtures import FileClock
 from tests.support.key_pairs import ec_pair, rsa_pair
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PLACES = KeyPlaces((("a", Secret(rsa_pair().public)), ("b", Secret(ec_pair().public))))
 
@@ -71,3 +78,14 @@ def test_a_key_that_cannot_be_used(place: str) -> None:
     (line,) = said
     assert "NOT encrypted" in line
     assert "hush" not in line
+
+
+def test_a_key_that_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are not sent as they are because the file is gone for a moment."""
+    file = tmp_path / "k.pem"
+    clock = FileClock(then=lambda: file.write_text(rsa_pair().public))
+    monkeypatch.setattr(settling, "time", clock)
+    places = KeyPlaces((), Secret(f"file:{file}"))
+    assert encryptors(EncryptionOptions(("k",), places, "SEND"), pytest.fail)

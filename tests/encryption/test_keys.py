@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -20,6 +22,8 @@ from hypothesis import strategies as st
 from pulsar_spark.encryption.keys import DataKey, UnwrapError, private_key, public_key
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options.secret import Secret
+from spark_topics.client import settling
+from tests.support.fixtures import FileClock
 from tests.support.fixtures import files_rest as files_rest
 from tests.support.key_pairs import KeyPair, ec_pair, rsa_pair
 
@@ -230,6 +234,38 @@ def test_what_is_no_public_key() -> None:
     ):
         with pytest.raises(OptionError, match=rf"encryption\.publicKeys.*{why}"):
             public_key(Secret(text), "k")
+
+
+def test_half_of_one_public_key_and_half_of_another() -> None:
+    """A third key, which nobody has, is mostly told by a factor."""
+    pems = [rsa_pair(number, 1024).public for number in range(6)]
+    refused = 0
+    for one, other in itertools.permutations(pems, 2):
+        half = len(one) // 2
+        with contextlib.suppress(OptionError):
+            public_key(Secret(one[:half] + other[half:]), "k")
+            continue
+        refused += 1
+    assert refused >= 10, "of 30, of which seven of eight should be"
+
+
+def test_a_public_key_that_is_written_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not taken, for what is encrypted for half of a key nobody reads."""
+    file = tmp_path / "k.pem"
+    file.write_text(rsa_pair().public)
+
+    class Writer(FileClock):
+        """The file is written in each pause."""
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            os.utime(file, (self.now, self.now))
+
+    monkeypatch.setattr(settling, "time", Writer())
+    with pytest.raises(OptionError, match=r"k\.pem.*written to all the time"):
+        public_key(Secret(f"file:{file}"), "k")
 
 
 def rsa_numbers_of(bits: int) -> str:

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from spark_topics.client import settling
 from spark_topics.client.settling import rested, settled
@@ -63,7 +68,7 @@ def test_half_of_one_and_half_of_another(
 def test_a_file_that_never_rests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is read as it is, after a while."""
+    """It is not read, as nobody knows what is in it."""
     file = tmp_path / "file"
     file.write_text("any")
 
@@ -76,5 +81,89 @@ def test_a_file_that_never_rests(
 
     clock = Writer()
     monkeypatch.setattr(settling, "time", clock)
-    assert rested([str(file)], file.read_text) == "any"
+    with pytest.raises(TimeoutError):
+        rested([str(file)], file.read_text)
     assert sum(clock.pauses) == pytest.approx(5.0, abs=0.3)
+
+
+class InPlace(FileClock):
+    """A file is written part by part, whoever reads.
+
+    Args:
+        file: The file.
+        gaps: How long each step takes, in seconds; the last one makes the file whole.
+        ahead_s: How far the clock is ahead of the file server's.
+    """
+
+    def __init__(self, file: Path, gaps: Sequence[float], ahead_s: float) -> None:
+        super().__init__(ahead_s)
+        self._file = file
+        self._gaps = list(gaps)
+        self._due = math.inf
+
+    def begin(self) -> None:
+        """The writer begins."""
+        self._write("half")
+
+    def _write(self, text: str) -> None:
+        self._file.write_text(text)
+        # Without this, two in a moment would have one time.
+        os.utime(self._file, (self.now, self.now - len(self._gaps)))
+        self._due = self.now + self._gaps.pop(0) if self._gaps else math.inf
+
+    def sleep(self, seconds: float) -> None:
+        """What is due in the meantime is written."""
+        end = self.now + seconds
+        while self._due <= end:
+            self.now = self._due
+            self._write("half" if self._gaps else "new")
+        super().sleep(end - self.now)
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    gaps=st.lists(st.floats(0.0, 0.45), min_size=1, max_size=14),
+    ahead_s=st.floats(-5.0, 5.0),
+    at_read=st.integers(0, 2),
+)
+def test_no_half_is_read(
+    tmp_path: Path, gaps: list[float], ahead_s: float, at_read: int
+) -> None:
+    """Whatever clocks say, and if the writer begins between the look and the read."""
+    file = tmp_path / "file"
+    file.write_text("old")
+    clock = InPlace(file, gaps, ahead_s)
+    reads = 0
+
+    def read() -> str:
+        nonlocal reads
+        reads += 1
+        if reads == at_read:
+            clock.begin()
+        return file.read_text()
+
+    if not at_read:
+        clock.begin()
+    with pytest.MonkeyPatch.context() as patched, contextlib.suppress(TimeoutError):
+        patched.setattr(settling, "time", clock)
+        assert rested([str(file)], read) in ("old", "new")
+
+
+def test_a_file_that_is_replaced_by_another_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is gone for a moment, and waited for."""
+    file = tmp_path / "file"
+    monkeypatch.setattr(settling, "time", FileClock(then=lambda: file.write_text("a")))
+
+    def read() -> str:
+        try:
+            return file.read_text()
+        except OSError:
+            raise OptionError("There is none.") from None
+
+    assert rested([str(file)], read) == "a"
