@@ -276,6 +276,8 @@ class WriteOptions:
         Scope.WRITE,
         "`Shared`, `Exclusive`, `WaitForExclusive` or `ExclusiveWithFencing`. All but"
         " `Shared` admit one task at a time to a topic partition. With"
+        " `ExclusiveWithFencing` the driver ends other producers of `topic` before any"
+        " task does. With"
         " `WaitForExclusive` a task waits ten minutes at most for its turn. It goes to"
         " the end of the queue each minute, because brokers forget the queue of a"
         " topic that moves, and if its connection breaks.",

@@ -16,11 +16,13 @@ import pyarrow as pa
 from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.lookup import TopicLookup
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool, shared_pool
+from pulsar_spark.client.producing.producers import Producers, ProducerSettings
 from pulsar_spark.client.requests import together
 from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.columns import TOPIC, VALUE
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
 from pulsar_spark.errors import (
+    BrokerError,
     InDoubtError,
     PulsarSparkError,
 )
@@ -40,6 +42,7 @@ from pulsar_spark.sink.task import TaskWriter, WriteSummary
 from pulsar_spark.sink.task_transaction import TaskTransaction
 from pulsar_spark.system import log_summary, warn_once
 from pulsar_spark.topics import TopicName, is_segment, topic_of
+from pulsar_spark.wire.commands import ProducerAccessMode
 from pulsar_spark.wire.layout import Layout
 from spark_topics.sink.write import Task
 
@@ -139,11 +142,31 @@ class BaseWrite:
                 ]
             schemas = TopicSchemas(pool, options, self._columns)
             schemas.choose([options.topic])
+            if options.access_mode == "ExclusiveWithFencing":
+                self._fence_others(schemas)
             schemas.register(options.topic, self._targets[options.topic][0])
             self._schemas = schemas.chosen
             if self._is_idempotent and not self._is_scalable:
                 first = self._targets[options.topic][0]
                 self._require_deduplication(first, self._schema)
+
+    def _fence_others(self, schemas: TopicSchemas) -> None:
+        """End the producer that has a topic to itself, which would admit no other.
+
+        Tasks will do so, but the driver tries the topic out before them, as Shared.
+        """
+        settings = ProducerSettings(
+            access_mode=ProducerAccessMode.EXCLUSIVE_WITH_FENCING,
+            follows_migration=True,
+            new_encryption=self._encryptors(),
+        )
+        pool = ConnectionPool(self._options.client)  # a broker may cut its connections
+        with contextlib.closing(pool), Producers(pool, settings) as producers:
+            for topic, names in self._targets.items():
+                try:
+                    producers.open(names, schemas.chosen[topic])
+                except BrokerError as error:
+                    raise schemas.explained(topic, error) from error.__cause__
 
     @property
     def _pool(self) -> ConnectionPool:

@@ -329,6 +329,43 @@ def test_a_topic_that_rows_name_is_asked_about_once(scripted: ScriptedBroker) ->
     assert names == ["orders-probe", "orders-0"]
 
 
+@pytest.mark.parametrize("guarantee", ["at-least-once", "idempotent", "exactly-once"])
+@pytest.mark.parametrize("columns", [{"value": [b"a"]}, {"id": [1], "name": ["x"]}])
+def test_a_topic_that_another_has_to_itself(
+    scripted: ScriptedBroker, guarantee: str, columns: dict[str, list[Any]]
+) -> None:
+    """The driver ends that, too, before it tries the topic out and has a schema."""
+    scripted.deduplicates = True
+    is_fenced = False
+
+    def attach(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        nonlocal is_fenced
+        mode = c.producer.producer_access_mode
+        if c.producer.topic == TOPIC and mode == pb.CommandProducer.Shared:
+            if not is_fenced:
+                held = "Topic has an existing exclusive producer: other"
+                return refuse("ProducerBusy", held)(broker, session, c)
+        elif c.producer.topic == TOPIC:
+            is_fenced = True
+        return usual(broker, session, c)
+
+    scripted.always("PRODUCER", attach)
+    rows = pa.record_batch(columns)
+    given = options(
+        scripted,
+        streaming=False,
+        deliveryGuarantee=guarantee,
+        **{"pulsar.producer.accessMode": "ExclusiveWithFencing"},
+        **{"pulsar.client.operationTimeoutMs": "1500"},
+        **{"pulsar.client.keepAliveIntervalSeconds": "1"},
+        **({"idempotenceId": "write"} if guarantee == "idempotent" else {}),
+    )
+    write = BatchWrite(given, rows.schema)
+    write.prepare()
+    write.commit([write.run(Task(0), iter([rows]))])
+    assert len(visible(scripted)) == 1
+
+
 @pytest.mark.parametrize("by", ["option", "column"])
 @pytest.mark.parametrize(
     "guarantee", ["none", "at-least-once", "idempotent", "exactly-once"]
