@@ -455,10 +455,11 @@ class WriteOptions(ClientOptions):
     RoundRobinPartition. For: write."""
     producer_access_mode: str | None = _named("pulsar.producer.accessMode")
     """`Shared`, `Exclusive`, `WaitForExclusive` or `ExclusiveWithFencing`. All but
-    `Shared` admit one task at a time to a topic partition. With `WaitForExclusive` a
-    task waits ten minutes at most for its turn. It goes to the end of the queue each
-    minute, because brokers forget the queue of a topic that moves, and if its
-    connection breaks. Default: Shared. For: write."""
+    `Shared` admit one task at a time to a topic partition. With `ExclusiveWithFencing`
+    the driver ends other producers of `topic` before any task does. With
+    `WaitForExclusive` a task waits ten minutes at most for its turn. It goes to the end
+    of the queue each minute, because brokers forget the queue of a topic that moves,
+    and if its connection breaks. Default: Shared. For: write."""
     producer_producer_name: str | None = _named("pulsar.producer.producerName")
     """Name of the producer in topic statistics and in messages. One task at a time has
     it on a topic partition, and begins at a sequence id some way behind the last one,

@@ -23,7 +23,6 @@ from spark_topics.options.spec import OptionSpec, Scope, option, set_by
 from spark_topics.options.values import (
     DAY_S,
     MAX_INT,
-    MAX_LONG,
     MICRO,
     MILLI,
     boolean,
@@ -98,6 +97,11 @@ def _message_routing_mode(text: str, option: str) -> str:
 def _chunk_size(text: str, option: str) -> int:
     """Read a number of bytes, or -1 for what the broker accepts."""
     return -1 if text.strip() == "-1" else size(1, MAX_INT)(text, option)
+
+
+#: Half of what there is: brokers take numbers behind the end for negative ones, and the
+#: rows for duplicates.
+_MOST_INITIAL_ID = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -294,7 +298,7 @@ class WriteOptions:
     initial_sequence_id: int | None = option(
         "pulsar.producer.initialSequenceId",
         None,
-        integer(0, MAX_LONG),
+        integer(0, _MOST_INITIAL_ID),
         Scope.WRITE,
         "Sequence id before that of the first message, unless a topic that"
         " deduplicates knows a later one of `producerName`. With both, a task fails"
@@ -422,6 +426,14 @@ def _check_commit_log(given: Given, write: WriteOptions) -> None:
             " its log of commits by it."
         )
     log, topic = write.commit_topic, write.topic
+    which, name = "idempotenceId", write.idempotence_id or ""
+    if log is not None:
+        which, name = "commitTopic", log.local_name
+    if name.endswith("-markers"):
+        given.problems.append(
+            f"{which} must not end with -markers: so ends the topic of the markers"
+            " that go with another log."
+        )
     if log is not None and log.is_scalable:
         given.problems.append(
             "commitTopic must be an ordinary topic, also where rows go to a scalable"

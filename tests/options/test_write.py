@@ -501,8 +501,8 @@ def test_words(name: str, words: dict[str, Any]) -> None:
             ),
         ),
         (P + "producerName", " ", "is empty: set it or leave it out."),
-        (P + "initialSequenceId", "-1", "must be between 0 and 9223372036854775807"),
-        (P + "initialSequenceId", str(2**63), "must be between 0 and"),
+        (P + "initialSequenceId", "-1", "must be between 0 and 4611686018427387904"),
+        (P + "initialSequenceId", str(2**62 + 1), "must be between 0 and"),
         (P + "keyEncoding", "utf8", "must be text or bytes, not 'utf8'."),
     ],
 )
@@ -528,7 +528,7 @@ def test_bad_values(name: str, text: str, message: str) -> None:
         (P + "chunkMaxMessageSize", "1", None, 1),
         (P + "sendTimeoutMs", "0", None, 0.0),
         (P + "sendTimeoutMs", "86400000", None, 86_400.0),
-        (P + "initialSequenceId", str(2**63 - 1), None, 2**63 - 1),
+        (P + "initialSequenceId", str(2**62), None, 2**62),
     ],
 )
 def test_limits_of_ranges(name: str, text: str, field: str | None, value: Any) -> None:
@@ -1088,3 +1088,24 @@ def test_any_options_are_values_or_an_option_error(
         result = parse_write_options(BASE | given_options, streaming=streaming)
         hash(result)
         assert pickle.loads(pickle.dumps(result)) == result  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"idempotenceId": "orders-markers"}, "idempotenceId"),
+        ({"commitTopic": "orders-markers"}, "commitTopic"),
+        ({"idempotenceId": "orders-markers", "commitTopic": "log"}, None),
+        ({"idempotenceId": "markers"}, None),
+    ],
+)
+def test_no_log_where_markers_of_another_go(
+    given: dict[str, str], named: str | None
+) -> None:
+    """Each would read what it cannot understand."""
+    both = guaranteed("exactly-once") | given
+    if named is None:
+        assert write(both, streaming=True).guarantee.value == "exactly-once"
+        return
+    (only,) = problems(both, streaming=True)
+    assert only.startswith(f"{named} must not end with -markers")
