@@ -95,8 +95,8 @@ def _run(arguments: Sequence[str]) -> int:
 def _quotable(message: str, arguments: Sequence[str]) -> str:
     """Return an error's text without values of options that stand in a wrong place."""
     for text in arguments:
-        given = text.partition("=")[2] if text.startswith("--") else text
-        shown = without_value(given)
+        value = text.partition("=")[2] if text.startswith("--") else text
+        shown = without_value(value)
         if shown is not None:
-            message = message.replace(given, shown)
+            message = message.replace(value, shown)
     return message

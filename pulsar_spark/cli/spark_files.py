@@ -259,10 +259,10 @@ def _quoted(rest: str) -> str:
     In Hadoop's paths a space and a ``%`` stand for themselves.
     """
     place, question, parameters = rest.partition("?")
-    found = re.fullmatch(r"(//[^/]*)?(.*)", place, re.DOTALL)
-    assert found is not None
-    path = quote(found[2], safe="/", errors="surrogateescape")
-    return f"{found[1] or ''}{path}{question}{parameters}"
+    parts = re.fullmatch(r"(//[^/]*)?(.*)", place, re.DOTALL)
+    assert parts is not None
+    path = quote(parts[2], safe="/", errors="surrogateescape")
+    return f"{parts[1] or ''}{path}{question}{parameters}"
 
 
 def _query_id(text: str) -> str:

@@ -63,8 +63,7 @@ def written(
     """What some tasks wrote: a row each."""
     written = write_in_transactions(pool, [topic], TTL_MS, tasks)
     return {
-        task: Part(txn, entries)
-        for task, (txn, entries) in enumerate(written.items())
+        task: Part(txn, entries) for task, (txn, entries) in enumerate(written.items())
     }
 
 

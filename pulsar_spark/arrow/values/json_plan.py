@@ -48,6 +48,7 @@ from pulsar_spark.schemas.resolution import (
     branch_of,
     default_too_large,
     encode_default,
+    source_fields,
 )
 
 #: Of the plan that is being made.
@@ -167,16 +168,17 @@ def _field_nodes(
     codec: str,
     where: str,
 ) -> list[FieldNode]:
-    by_name = {named.name: named for named in reader.fields}
-    written = {named.name: named for named in writer.fields}
+    sources = zip(reader.fields, source_fields(writer, reader), strict=True)
+    pairs = {
+        own.name: (None if index is None else writer.fields[index], own)
+        for own, index in sources
+    }
     nodes = []
     for field in wanted:
         path = f"{where}.{field.name}" if where else field.name
-        if field.name not in by_name:
+        if field.name not in pairs:
             raise InvalidSchemaError(f"there is no field `{path}`")
-        own = by_name[field.name]
-        names = (own.name, *own.aliases)
-        theirs = next((written[named] for named in names if named in written), None)
+        theirs, own = pairs[field.name]
         nodes.append(_field_node(theirs, own, field, codec, path))
     return nodes
 
@@ -535,9 +537,9 @@ def _filled(branch: _Branch, column: avro.Column, wanted: pa.DataType) -> avro.R
     if not name:
         return made(column)
     assert isinstance(column, avro.StructColumn)
-    others = list(column.children)
-    into = column if node is None else others.pop(wanted.get_field_index(name))
-    return avro.ReadMember(column, made(into), others)
+    empty = list(column.children)
+    into = column if node is None else empty.pop(wanted.get_field_index(name))
+    return avro.ReadMember(column, made(into), empty)
 
 
 def _without_point(read: Reader) -> Reader:
