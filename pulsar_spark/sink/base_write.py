@@ -202,13 +202,16 @@ class BaseWrite:
         transactions.require()
         self._coordinators = transactions.count()
 
-    def _prepare_for_transactions(self, *further: str) -> None:
+    def _prepare_for_transactions(
+        self, *further: str, may_begin: Callable[[], bool] = lambda: True
+    ) -> None:
         if self._is_scalable:
             return  # brokers of segments need none of it
         names = list(chain.from_iterable(self._targets.values()))
         prepare_for_transactions(
             self._pool,
             [*names, *further],
+            may_begin=may_begin,
             waits=self._waits,
             typed=names,
             schema=self._schema,

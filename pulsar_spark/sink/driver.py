@@ -9,11 +9,14 @@ holds its options and what was found out, and no connections.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
+from pulsar_spark.client.requests import together
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options import WriteOptions
 from pulsar_spark.sink.base_write import BYTES, TaskResult
@@ -168,13 +171,18 @@ class StreamWrite(LoggedWrite):
             PulsarSparkError: As ``sink.exactly_once.CommitProtocol.recover`` does.
         """
         if self._has_log and self._progress is None:
-            self._recover()
-            # Not before: that has brokers drop what a commit has left out.
-            self._prepare_topics()
+            is_done: Future[bool] = Future()
+            together(
+                partial(self._recover, is_done),
+                # Not before: that has brokers drop what a commit has left out.
+                partial(self._prepare_topics, is_done.result),
+            )
             self._note_brokers()
 
-    def _prepare_topics(self) -> None:
-        self._prepare_for_transactions(markers_topic(self._log_topic))
+    def _prepare_topics(self, may_begin: Callable[[], bool]) -> None:
+        self._prepare_for_transactions(
+            markers_topic(self._log_topic), may_begin=may_begin
+        )
 
     def commit(self, results: Sequence[TaskResult], tasks: int, batch_id: int) -> None:
         """Make what was written visible. On the driver.

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -67,6 +67,7 @@ from pulsar_spark.sink.commit_log import (
     dump_probe,
     dump_record,
     load_record,
+    read_log,
 )
 from pulsar_spark.sink.commit_protocol import (
     Append,
@@ -137,14 +138,19 @@ class CommitProtocol:
         self._ending_s = max(
             _ENDING_PATIENCE * self._options.operation_timeout_s, patience_s or 0
         )
+        self._when_done: Callable[[], object] = bool
         self._has_decided = False  # else an earlier driver has
         self._check: CommitCheck | None = None
         self._held_back: ReadTimeoutError | None = None
         self._tasks: dict[TxnId, int] = {}
         self._left_out: list[Place] = []
 
-    def recover(self) -> CommitProgress:
+    def recover(self, when_done: Callable[[], object] = bool) -> CommitProgress:
         """Carry out what was decided, abort what was not.
+
+        Args:
+            when_done: Called, perhaps several times, once each decision of the log
+                is carried out.
 
         Raises:
             TransactionsOffError: The cluster has no transactions.
@@ -156,9 +162,11 @@ class CommitProtocol:
         """
         with self._log:
             together(self._log.attach, self._transactions.require)
+            self._when_done = when_done
             progress = self._run(
                 commit_protocol.recover(uuid.uuid4().hex, has_markers=self._has_markers)
             )
+        when_done()
         if progress.finished is not None:
             batch_id = progress.finished.batch_id
             logger.info("micro-batch %d was decided, and is finished now", batch_id)
@@ -347,6 +355,8 @@ class CommitProtocol:
             if isinstance(record, Began):
                 record = replace(record, term=term)
             entries.append((term, record))
+        if read_log(record for _, record in entries).prepared is None:
+            self._when_done()
         return entries
 
     def _end(self, txns: Sequence[TxnId], action: TxnAction) -> list[TxnId]:

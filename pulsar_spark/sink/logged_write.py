@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -82,9 +83,18 @@ class LoggedWrite(BaseWrite):
         """Return whose micro-batches the log counts."""
         raise NotImplementedError
 
-    def _recover(self) -> None:
-        """Carry out an earlier driver's decision, and abort undecided transactions."""
-        self._progress = self._protocol(self._pool.write_patience_s).recover()
+    def _recover(self, is_done: Future[bool] | None = None) -> None:
+        """Carry out an earlier driver's decision, and abort undecided transactions.
+
+        Args:
+            is_done: Set to whether that decision is carried out, once there is none.
+        """
+        protocol = self._protocol(self._pool.write_patience_s)
+        set_done = partial(_set, is_done or Future())
+        try:
+            self._progress = protocol.recover(partial(set_done, value=True))
+        finally:
+            set_done(value=False)
         is_new = not self._progress.query_id
         if is_new and self._is_idempotent and self._migrated:
             self._before = self._find_before()
@@ -299,6 +309,12 @@ class _Tallied:
             digest = digest_of(batch.columns, rows) if HAS_DIGESTS else None
             self.tally += Tally(rows, digest)
             yield batch
+
+
+def _set(future: Future[bool], *, value: bool) -> None:
+    """Set a future's result, unless it has one."""
+    if not future.done():
+        future.set_result(value)
 
 
 def transactions_of(results: Iterable[TaskResult]) -> dict[int, TxnId]:

@@ -106,6 +106,7 @@ def prepare_for_transactions(
     pool: ConnectionPool,
     topics: Iterable[str],
     *,
+    may_begin: Callable[[], bool] = lambda: True,
     waits: bool = False,
     typed: Sequence[str] = (),
     schema: SchemaInfo | None = None,
@@ -118,6 +119,8 @@ def prepare_for_transactions(
     Args:
         pool: The cluster's connections.
         topics: Full names of topic partitions.
+        may_begin: Waits until a transaction may be aborted there; returns False where
+            none may be.
         waits: Whether to wait for those that others have for themselves.
         typed: Those of them that have a schema.
         schema: Of the rows, as for ``require_deduplication``.
@@ -144,6 +147,8 @@ def prepare_for_transactions(
         with_schema = [topic for topic in topics if topic in have_schema]
         without = [topic for topic in topics if topic not in have_schema]
         producers.open(with_schema, schema, untyped=without)
+        if not may_begin():
+            return
         with aborted_transaction(pool, topics) as transaction:
             for topic in topics:
                 producer = producers.get(topic)

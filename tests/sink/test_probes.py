@@ -220,6 +220,16 @@ def test_it_expires_meanwhile(
     assert scripted.requests["SEND"] == 6
 
 
+def test_it_may_not_begin(
+    scripted: ScriptedBroker, coordinated: ConnectionPool
+) -> None:
+    """As while a commit is unfinished: it would drop what that has left out."""
+    prepare_for_transactions(coordinated, TOPICS, may_begin=lambda: False)
+    assert (scripted.ended, scripted.requests["SEND"]) == ([], 0)
+    prepare_for_transactions(coordinated, TOPICS)  # they were not ready
+    assert scripted.requests["SEND"] == len(TOPICS)
+
+
 def test_a_try_of_deduplication_that_expires(
     scripted: ScriptedBroker, coordinated: ConnectionPool
 ) -> None:
