@@ -64,6 +64,7 @@ def explore(kinds: str, switches: int, topics: str = "ordinary") -> Explorer:
         frozenset(kinds.split()) - {"refused"},
         is_scalable=topics == "scalable",
         is_superuser="refused" not in kinds,
+        names_entries=topics != "unnamed",
     )
     explorer = Explorer(model)
     explorer.explore(
@@ -238,24 +239,30 @@ def cut_whatever_is_there(term: Term) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "broken", "kinds", "finding"),
+    ("name", "broken", "kinds", "topics", "finding"),
     [
         pytest.param(
-            *("_forget_markers", forget_whatever_is_last, "expiry", "twice"),
+            *("_forget_markers", forget_whatever_is_last),
+            *("expiry", "unnamed", "twice"),  # else entries tell what markers do not
             marks=pytest.mark.matrix,
         ),
-        ("_forget_markers", cut_whatever_is_there, "", "twice|missing|no other"),
+        *[
+            ("_forget_markers", cut_whatever_is_there, "", topics, finding)
+            for topics in ("ordinary", "unnamed")
+            for finding in ("twice|missing|no other",)
+        ],
     ],
-    ids=["markers-of-later-drivers", "cuts-too-much"],
+    ids=["markers-of-later-drivers", "cuts-too-much", "cuts-without-entries"],
 )
 def test_the_model_itself(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     broken: Any,
     kinds: str,
+    topics: str,
     finding: str,
 ) -> None:
     """It finds what goes wrong when a precaution is left out."""
     monkeypatch.setattr(commit_protocol, name, broken)
     with pytest.raises(BrokenError, match=finding):
-        explore(kinds, 2)
+        explore(kinds, 2, topics)

@@ -187,9 +187,11 @@ class Tree:
 
     Args:
         has_markers: Whether tasks write markers.
+        names_entries: Whether a decision names where its tasks wrote.
     """
 
-    def __init__(self, *, has_markers: bool = True) -> None:
+    def __init__(self, *, has_markers: bool = True, names_entries: bool = True) -> None:
+        self._names_entries = names_entries
         self._settings = {"recover": {"has_markers": has_markers}}
         self.nodes: list[_Node] = []
         self._known: dict[Any, int] = {}
@@ -213,7 +215,7 @@ class Tree:
             name, *arguments = start
             if name == "commit":  # a mapping cannot be hashed
                 arguments[1], arguments[4] = dict(arguments[1]), dict(arguments[4])
-                place = {"rows": MessageId(0, 0)}
+                place = {"rows": MessageId(0, 0)} if self._names_entries else {}
                 arguments.append(dict.fromkeys(arguments[1], place))
             settings = self._settings.get(name, {})
             steps = getattr(commit_protocol, name)(*arguments, **settings)
@@ -252,6 +254,7 @@ class Model:
             be lost.
         is_scalable: Whether tasks write to scalable topics, without markers.
         is_superuser: Whether drivers can mend such a commit.
+        names_entries: Whether a decision names where its tasks wrote.
     """
 
     def __init__(
@@ -261,12 +264,13 @@ class Model:
         *,
         is_scalable: bool = False,
         is_superuser: bool = True,
+        names_entries: bool = True,
     ) -> None:
         self._drivers = drivers
         self._kinds = kinds
         self.is_scalable = is_scalable
         self.is_superuser = is_superuser
-        self.tree = Tree(has_markers=not is_scalable)
+        self.tree = Tree(has_markers=not is_scalable, names_entries=names_entries)
         self._interned: dict[Any, Any] = {}
 
     def steps(self, world: World) -> Iterator[World]:
@@ -619,7 +623,9 @@ def _do(world: World, effect: Any) -> tuple[World, Any]:
             return world, tuple(txn for txn in txns if states[txn] not in is_open)
         case FindOut(parts):
             found = {
-                p for p, part in parts.items() if world.txns[part.txn.least].shows_rows
+                p
+                for p, part in parts.items()
+                if part.entries and world.txns[part.txn.least].shows_rows
             }
             rest = [part.txn.least for p, part in parts.items() if p not in found]
             return _drop(world, rest), frozenset(found)
