@@ -22,6 +22,7 @@ _ModelT = TypeVar("_ModelT", bound=Model)
 #: What names of options are made of, those of other sources included.
 _NAME = re.compile(r"[\w.-]*", re.ASCII)
 _MOST_OF_A_NAME = 64
+_LONGEST_WORD = 8
 
 
 class KnownOptions:
@@ -68,13 +69,30 @@ class KnownOptions:
         prefix = self._ignored_prefix
         return prefix is not None and _plain(key).startswith(prefix)
 
+    def named_by(self, text: str) -> str:
+        """Return the option that a text names, if only by the last part; "" if none.
+
+        A short word without a dot is a value rather than a name.
+        """
+        if len(text) <= _LONGEST_WORD and "." not in text:
+            return ""
+        return next(
+            (
+                spec.name
+                for spec in self._specs
+                for name in (spec.name, *spec.aliases)
+                if _plain(text) in (_plain(name), _plain(name.rpartition(".")[2]))
+            ),
+            "",
+        )
+
     def problem_of_unknown(self, key: str, text: str, use: Scope) -> str:
         """Return a sentence about a name that is no option, and was given a value."""
         problem = self._problem_of_other(_shown(key))
         if problem:
             return problem
         nearest = self._nearest(key, use)
-        meant = "" if nearest else self._nearest(text, use)
+        meant = "" if nearest else self.named_by(text.strip())
         if meant:  # so the key may be a secret
             return (
                 f"{meant} seems to be the value of an option, and is the name of one: "

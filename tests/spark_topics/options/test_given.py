@@ -137,6 +137,13 @@ def test_bytes_that_are_not_utf_8() -> None:
     assert given.problems == ["tube.master has bytes that are not UTF-8."]
 
 
+@pytest.mark.parametrize("text", ["last", "tube.mastr"])
+def test_a_value_that_resembles_a_name(text: str) -> None:
+    """The name is what is wrong, not the order of the two."""
+    given = Given({"partitionBy": text}, KNOWN, Scope.BATCH)
+    assert given.problems == ["There is no option 'partitionBy'."]
+
+
 def test_all_problems_at_once() -> None:
     """Each has its sentence, and checks made later add theirs."""
     given = Given(
