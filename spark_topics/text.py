@@ -68,6 +68,23 @@ def without_value(text: str) -> str | None:
     return None if name is None else f"{text[: name.end()]}..."
 
 
+#: A part of a value that an error shows as it is, or cuts; and one that tells nothing.
+_WORD = re.compile(r"[^\s\"'\\,:;=/&{}()\[\]]+")
+_SMALL = re.compile(r"[0-9]{1,3}\Z")
+
+
+def shows(message: str, hidden: str) -> bool:
+    """Return whether a message shows a part of a text, which it may escape or cut."""
+    words = _WORD.findall(hidden)
+    # Shorter ones are part of any sentence.
+    return any(w[:4] in message for w in words if len(w) >= 4 or len(words) == 1)
+
+
+def without_words(text: str) -> str:
+    """Return a text with ``...`` for each word that is no small number."""
+    return _WORD.sub(lambda w: w[0] if _SMALL.match(w[0]) else "...", text)
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as ``1 task`` and ``2,000 entries``."""
     if number == 1:

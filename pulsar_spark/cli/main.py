@@ -6,6 +6,7 @@ The commands are imported late: where a package is missing, `main` says so.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from pulsar_spark._version import __version__
 from pulsar_spark.cli.output import OutputError, complain, flushed
 from pulsar_spark.errors import OptionError, PulsarSparkError
 from pulsar_spark.requirements import require_packages
-from spark_topics.text import without_value
+from spark_topics.text import shows, without_value
 
 if TYPE_CHECKING:
     from pulsar_spark.cli.arguments import Parser
@@ -82,21 +83,45 @@ def _run(arguments: Sequence[str]) -> int:
         return int(parsed.run(parsed))
     except OptionError as error:
         for problem in error.problems or (error.message,):
-            complain(_quotable(problem, arguments))
+            complain(_quotable(problem, arguments, is_misuse=True))
         return _MISUSED
     except PulsarSparkError as error:
-        complain(_quotable(str(error), arguments))
+        complain(_quotable(str(error), arguments, is_misuse=False))
         return _FAILED
     except KeyboardInterrupt:
         complain("Interrupted.")
         return _FAILED
 
 
-def _quotable(message: str, arguments: Sequence[str]) -> str:
-    """Return an error's text without values of options that stand in a wrong place."""
-    for text in arguments:
+#: What an option stands behind.
+_IN_PLACE = "-o", "--option"
+
+#: What a secret may stand behind.
+_NAME_OF_SECRET = re.compile(
+    r"(pulsar\.|auth|token|passw|secret|private|service\.?url|sasl)[\w.-]*\s*[=:]",
+    re.IGNORECASE,
+)
+
+
+def _quotable(message: str, arguments: Sequence[str], *, is_misuse: bool) -> str:
+    """Return an error's text without values of options that stand in a wrong place.
+
+    Args:
+        message: The error's text.
+        arguments: All that was given.
+        is_misuse: Whether an argument is wrong. Else names with ``:`` are shown.
+    """
+    for before, text in zip(("", *arguments), arguments, strict=False):
         value = text.partition("=")[2] if text.startswith("--") else text
         shown = without_value(value)
-        if shown is not None:
+        if shown is None or not (is_misuse or _NAME_OF_SECRET.search(value)):
+            continue
+        is_in_place = before in _IN_PLACE or text.startswith(_IN_PLACE)
+        if value in message:
             message = message.replace(value, shown)
+        elif not is_in_place and shows(message, value.removeprefix(shown[:-3])):
+            return (
+                "An argument has an option in it, whose value is not shown: put -o "
+                "before an option."
+            )
     return message

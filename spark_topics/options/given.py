@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from spark_topics.errors import OptionError
 from spark_topics.options.spec import Model, OptionSpec, Scope, Support, specs_by_field
 from spark_topics.system import System
-from spark_topics.text import is_unicode, without_value
+from spark_topics.text import is_unicode, shows, without_value, without_words
 
 _ModelT = TypeVar("_ModelT", bound=Model)
 
@@ -310,13 +310,16 @@ def _quotable(spec: OptionSpec[Any], text: str, error: OptionError) -> Iterable[
     shown = without_value(text)
     if shown is None:
         return error.problems
-    hidden = text[len(shown) - len("...") :].strip()
-    if hidden[:4] not in "".join(error.problems):
-        return error.problems
+    kept = shown.removesuffix("...")
+    hidden = text.removeprefix(kept).strip()
+    sign = kept[-1]  # a letter alone would be found everywhere
+    problems = [p.replace(sign + hidden, f"{sign}...") for p in error.problems]
+    if not shows("".join(problems), hidden):
+        return problems
     try:
-        spec.parse(shown, spec.name)
-    except OptionError as of_shown:
-        return of_shown.problems
+        spec.parse(kept + without_words(hidden), spec.name)
+    except OptionError as of_form:
+        return of_form.problems
     return (f"{spec.name} cannot be read. Is a part of it for another option?",)
 
 

@@ -42,6 +42,13 @@ WRONG = {  # a secret where none is expected
     "encryption.privateKeys": SECRET,
 }
 
+AT_NONE = {
+    "service.url": "pulsar://127.0.0.1:1",
+    "admin.url": "http://127.0.0.1:1",
+    "pulsar.client.operationTimeoutMs": "100",
+    "pulsar.client.lookupTimeoutMs": "100",
+}
+
 COMMANDS = [
     ("doctor", "--deadline", "30"),
     ("checkpoint", "CHECKPOINT"),
@@ -207,6 +214,46 @@ def test_in_any_place(
     assert code in (1, 2), printed
     assert SECRET not in printed
     assert not any(SECRET in path for _, path, _ in stub.asked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"pulsar.client.authParams=basic-user:{LONG_SECRET}",
+        f'authParams={{"userId":"u","password":"{SECRET}"}}',
+        f'{{"t":"authParams=token:{SECRET}"}}',
+        f'{{"authParams=token:{SECRET}":1}}',
+        f"authParams=token:{LONG_SECRET}/",
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("checkpoint", "CHECKPOINT", "--set-time"),
+        ("checkpoint", "CHECKPOINT", "--set-position"),
+        ("lag",),
+        ("subscriptions",),
+        ("transactions", "t", "--older-than"),
+        ("transactions", "--idempotence-id"),
+    ],
+    ids=" ".join,
+)
+def test_where_the_error_cuts_or_escapes_the_text(
+    folder: Path, run: Run, command: tuple[str, ...], text: str
+) -> None:
+    """Nor is a part of it shown."""
+    code, printed = run(*filled(command, folder), text, *as_arguments(AT_NONE))
+    assert code in (1, 2)
+    assert printed
+    assert SECRET[:4] not in printed
+    assert LONG_SECRET[:4] not in printed
+
+
+def test_a_place_with_a_colon(run: Run) -> None:
+    """An error that is none of usage shows the name."""
+    code, printed = run("lag", "/nowhere/my app:v2", *as_arguments(AT_NONE))
+    assert code == 1
+    assert "/nowhere/my app:v2" in printed
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])

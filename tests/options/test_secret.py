@@ -11,6 +11,7 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.options.parse import _KNOWN, OPTIONS
 from pulsar_spark.options.secret import Secret, secret
 from spark_topics.options.given import Given
+from spark_topics.options.spec import Scope
 
 
 def test_errors_are_pulsars() -> None:
@@ -23,6 +24,26 @@ def test_errors_are_pulsars() -> None:
     assert there == one
     with pytest.raises(OptionError, match=r"^.PULSAR_OPTION. some.name names the env"):
         there.read()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("subscriptionPrefix", "app:prod/x", "must not contain a slash"),
+        ("topics", "a,urn:isbn//x", "is not a topic name"),
+        ("startingTime", 'x, authParams={"password":"SECRET"}', "is not a time"),
+        ("startingTime", f"x, authParams=basic:{'SECRET' * 20}", "is not a time"),
+        ("startingOffsets", '{"urn:b": {"0": "SECRET"}}', "is not a message id"),
+    ],
+)
+def test_what_is_wrong_is_said_without_what_is_hidden(
+    name: str, text: str, problem: str
+) -> None:
+    """Also where an error escapes, cuts or takes apart the text."""
+    given = Given({name: text}, _KNOWN, Scope.BATCH)
+    (said,) = given.problems
+    assert problem in said
+    assert "SECR" not in said
 
 
 @pytest.mark.parametrize("harmless", ["5", "true", "t", "earliest", "{}", "1:2", ".*("])
