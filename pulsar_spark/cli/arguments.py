@@ -22,6 +22,7 @@ from pulsar_spark.options import (
     CommonOptions,
     ReadOptions,
     canonical_name,
+    has_option,
     parse_common_options,
     parse_read_options,
 )
@@ -330,7 +331,8 @@ def topic_names(texts: Iterable[str]) -> list[TopicName]:
     topics = []
     for text in texts:
         shown = without_value(text)
-        if shown is not None:
+        is_full = text.strip().startswith(("persistent://", "topic://"))
+        if shown is not None and (not is_full or has_option(text)):
             raise OptionError(
                 f"{shown} is no topic: put -o before an option. A name with = or : in "
                 "it is given in full, as persistent://tenant/namespace/name."

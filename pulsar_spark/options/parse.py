@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -177,6 +178,11 @@ def options_table_markdown() -> str:
     return document.options_table_markdown(
         OPTIONS, ignored_prefix=ADMIN_PREFIX, prefix="pulsar."
     )
+
+
+def has_option(text: str) -> bool:
+    """Return whether a text has an option's name in it, and a ``=`` behind the name."""
+    return any(map(_KNOWN.named_by, re.findall(r"([\w.-]+)\s*=", text)))
 
 
 def canonical_name(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_spark.cli import doctor
-from pulsar_spark.cli.arguments import admin_of
+from pulsar_spark.cli.arguments import admin_of, topic_names
 from pulsar_spark.errors import OptionError, ProtocolError
 from pulsar_spark.options import parse_common_options
 from pulsar_spark.options.failover import NAME as FAILOVER
@@ -254,6 +254,18 @@ def test_a_place_with_a_colon(run: Run) -> None:
     code, printed = run("lag", "/nowhere/my app:v2", *as_arguments(AT_NONE))
     assert code == 1
     assert "/nowhere/my app:v2" in printed
+
+
+@pytest.mark.parametrize("name", ["urn:isbn:1234567", "a:db.table:v1", "k8s~app=web"])
+@pytest.mark.parametrize("scheme", ["persistent", "topic"])
+def test_a_topic_in_full(scheme: str, name: str) -> None:
+    """Its name may have anything in it but an option."""
+    text = f"{scheme}://public/default/{name}"
+    assert [topic.full_name for topic in topic_names([text])] == [text]
+    for before in (" ", ",", " pulsar.client."):
+        with pytest.raises(OptionError, match="put -o before") as caught:
+            topic_names([f"{text}{before}authParams=token:{SECRET}"])
+        assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
