@@ -119,7 +119,8 @@ class Admin:
             only where brokers get the credential without TLS, too.
 
     Raises:
-        OptionError: The URL is none, or a credential would be readable on its way.
+        OptionError: The URL is none, a credential would be readable on its way, or a
+            certificate cannot be shown.
     """
 
     def __init__(
@@ -129,6 +130,14 @@ class Admin:
         self._options = options
         self._credentials = credential_provider(options.authentication)
         self._may_be_plain = may_be_plain
+        is_safe = self.url.startswith("https:") or is_here(
+            urlsplit(self.url).hostname or ""
+        )
+        if options.authentication.method in ("tls", "keystore") and not is_safe:
+            raise OptionError(
+                f"--admin-url {self.url}: by http:// no client certificate can be "
+                "shown, which pulsar.client.authPluginClassName asks for. Use https://."
+            )
         if self._exposes_credentials_to(self.url):
             raise OptionError(
                 f"--admin-url {self.url}: by http:// a credential would be readable on "

@@ -277,8 +277,8 @@ def admin_of(url: str, given: Mapping[str, str]) -> Admin:
     part.
 
     Raises:
-        OptionError: The options cannot work, or a credential would be readable on its
-            way, although brokers are not spoken to like that.
+        OptionError: The options cannot work, a credential would be readable on its way,
+            although brokers are not spoken to like that, or a certificate not be shown.
     """
     url = check_admin_url(url)
     is_https = url.startswith("https:")

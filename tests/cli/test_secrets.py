@@ -443,6 +443,22 @@ def test_the_options_of_a_job(
     assert admin_of(admin, given).url == admin
 
 
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("tls", "tlsCertFile:/c,tlsKeyFile:/k"), ("keystore", "keyStorePath:/s")],
+)
+def test_a_certificate_by_http(method: str, params: str) -> None:
+    """It cannot be shown, so that no one would say who asks."""
+    given = {
+        "pulsar.client.authPluginClassName": method,
+        "pulsar.client.authParams": params,
+    }
+    with pytest.raises(OptionError, match="no client certificate can be shown"):
+        admin_of("http://broker.example:8080", given)
+    url = "https://broker.example:8443"
+    assert admin_of(url, given).url == url
+
+
 @pytest.mark.parametrize("is_safe", [True, False])
 @pytest.mark.parametrize("way", [TOKEN, LOGIN, {}], ids=["token", "basic", "none"])
 def test_a_redirect_by_http_to_another_machine(
