@@ -71,7 +71,7 @@ def choose_cluster(options: ClientOptions, consequence: str) -> ClientOptions:
         error = _probe_first(options, until - time.monotonic())
         if error is None:
             return _at(options, first)
-        reasons = [f"{first}: {error.message}"]
+        errors = [(first, error)]
         for other in failover.secondary if time.monotonic() >= until else ():
             error = _probe_other(options, other, failover.delay_s)
             if error is None:
@@ -85,11 +85,12 @@ def choose_cluster(options: ClientOptions, consequence: str) -> ClientOptions:
                     consequence,
                 )
                 return _at(options, other)
-            reasons.append(f"{other}: {error.message}")
-        if not is_without_credential(error):
+            errors.append((other, error))
+        if not all(is_without_credential(reason) for _, reason in errors):
+            reasons = " ".join(f"{url}: {reason.message}" for url, reason in errors)
             error = TransportError(
                 "No cluster can be reached, neither that of `service.url` nor those of"
-                f" `{NAME}`: check that their brokers are up. {' '.join(reasons)}"
+                f" `{NAME}`: check that their brokers are up. {reasons}"
             )
         retry.pause(error)
 
@@ -162,9 +163,11 @@ def _first_answer(
         if not isinstance(outcome, PulsarSparkError):
             raise outcome
         errors.append(outcome)
-    refusals = [e for e in errors if not e.retriable or is_without_credential(e)]
-    if refusals:
-        return refusals[0]
+    for error in errors:
+        if not error.retriable:
+            return error
+    if all(map(is_without_credential, errors)):
+        return errors[0]
     return TransportError(" ".join(error.message for error in errors))
 
 

@@ -405,10 +405,10 @@ class ConnectionPool:
         if len(errors) == 1:
             raise errors[0]
         for refusal in errors:
-            if is_without_credential(refusal):
-                raise refusal  # whichever host is asked
             if isinstance(refusal, AuthError) and not refusal.retriable:
                 raise refusal  # another try would not change it
+        if all(map(is_without_credential, errors)):
+            raise errors[0]  # whichever host is asked
         says = "No host of `service.url` answers. " + " ".join(
             error.message for error in errors
         )

@@ -240,6 +240,42 @@ class TestChoice:
         assert "No host" not in of_pool.value.message
         assert not scripted.connections
 
+    @pytest.mark.parametrize("hosts", [("a:1", "a:2"), ("a:2", "a:1")])
+    def test_one_host_refuses_and_one_has_no_credential(
+        self, hosts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The refusal counts, in whichever order they are: the cluster is there."""
+
+        def probe(pool: ConnectionPool, host: str, timeout_s: float) -> None:
+            assert host != "b:1"
+            is_final = host == "a:1"
+            broker = host if is_final else ""
+            raise AuthError("no", code="x", broker=broker, retriable=not is_final)
+
+        monkeypatch.setattr(ConnectionPool, "probe", probe)
+        assert choice(options(*hosts, others=[url("b:1")])) == url(*hosts)
+
+    @pytest.mark.parametrize(
+        ("hosts", "other"),
+        [(["a:1", "b:1"], "a:1"), (["b:1"], "a:1"), (["a:1"], "b:1")],
+    )
+    def test_one_is_down_and_one_has_no_credential(
+        self, hosts: list[str], other: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both reasons are told."""
+
+        def probe(pool: ConnectionPool, host: str, timeout_s: float) -> None:
+            if host == "b:1":
+                raise AuthError("no token", code="x", retriable=True)
+            raise TransportError("down")
+
+        monkeypatch.setattr(ConnectionPool, "probe", probe)
+        given = options(*hosts, others=[url(other)], lookup_timeout_s=0.5)
+        with pytest.raises(TransportError, match="No cluster can be") as caught:
+            choice(given)
+        assert "down" in caught.value.message
+        assert "no token" in caught.value.message
+
     def test_the_first_one_refuses(
         self, scripted: ScriptedBroker, there: ScriptedBroker
     ) -> None:

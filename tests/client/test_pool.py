@@ -234,6 +234,42 @@ def test_a_host_that_does_not_want_us(scripted: ScriptedBroker) -> None:
     assert caught.value.broker == scripted.address
 
 
+REFUSED = AuthError("refused", code="x", broker="a:1", retriable=False)
+NO_TOKEN = AuthError("no token", code="x", retriable=True)
+DOWN = TransportError("down")
+
+
+@pytest.mark.parametrize(
+    ("errors", "kind", "parts"),
+    [
+        ([NO_TOKEN, REFUSED], AuthError, ["refused"]),
+        ([REFUSED, NO_TOKEN], AuthError, ["refused"]),
+        ([DOWN, NO_TOKEN], TransportError, ["down", "no token"]),
+        ([NO_TOKEN, NO_TOKEN], AuthError, ["no token"]),
+    ],
+)
+def test_hosts_fail_in_different_ways(
+    errors: list[PulsarSparkError],
+    kind: type[PulsarSparkError],
+    parts: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A final refusal counts, in any order; else all is told."""
+    left = list(errors)
+
+    def get(pool: ConnectionPool, address: BrokerAddress) -> None:
+        raise left.pop(0)
+
+    monkeypatch.setattr(ConnectionPool, "get", get)
+    with (
+        ConnectionPool(client_options("a:1", "a:2")) as pool,
+        pytest.raises(kind) as caught,
+    ):
+        pool.service()
+    assert caught.value.retriable == (REFUSED not in errors)
+    assert all(part in caught.value.message for part in parts)
+
+
 def test_options_say_who_connects(scripted: ScriptedBroker) -> None:
     """A pool needs no more than these, and who is another one has another pool."""
     given = [client_options(scripted.address, authentication=a) for a in (ANN, BOB)]
