@@ -150,16 +150,19 @@ class Registrations:
         }
         for consumer in consumers.values():
             consumer.consumer_id = consumer.connection.attach(consumer)
-        answers = fan_out(
-            connections,
-            {
-                topic: commands.scalable_topic_subscribe(
-                    topic, self._subscription, consumer.consumer_id, self._subscription
-                )
-                for topic, consumer in consumers.items()
-            },
-            self._pool.options.operation_timeout_s,
-        )
+        requests = {
+            topic: commands.scalable_topic_subscribe(
+                topic, self._subscription, consumer.consumer_id, self._subscription
+            )
+            for topic, consumer in consumers.items()
+        }
+        try:
+            timeout_s = self._pool.options.operation_timeout_s
+            answers = fan_out(connections, requests, timeout_s)
+        except BaseException:  # such as an interrupt
+            for consumer in consumers.values():
+                consumer.connection.detach(consumer.consumer_id)
+            raise
         results: dict[str, None | PulsarSparkError] = {}
         for topic, answer in answers.items():
             if isinstance(answer, PulsarSparkError):
@@ -201,8 +204,10 @@ class Registrations:
         connections = {
             topic: consumer.connection for topic, consumer in registered.items()
         }
-        answers = fan_out(connections, requests, _END_TIMEOUT_S)
-        self.close()
+        try:
+            answers = fan_out(connections, requests, _END_TIMEOUT_S)
+        finally:
+            self.close()
         for topic, answer in answers.items():
             if isinstance(answer, PulsarSparkError):
                 logger.warning(

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pulsar_spark.client import registrations as module
 from pulsar_spark.client.pool import BrokerAddress, ConnectionPool
 from pulsar_spark.client.registrations import Registrations
 from pulsar_spark.errors import BrokerError
@@ -113,6 +115,29 @@ class TestIdleConnections:
         scripted.script(SUBSCRIBE, refuse("AuthorizationError"))
         with pytest.raises(BrokerError):
             registrations.add(layouts(scripted))
+        assert pool.service().is_idle
+
+    @pytest.mark.parametrize("is_registered", [True, False])
+    def test_after_an_interrupt(
+        self,
+        scripted: ScriptedBroker,
+        registrations: Registrations,
+        pool: ConnectionPool,
+        monkeypatch: pytest.MonkeyPatch,
+        is_registered: bool,
+    ) -> None:
+        """Neither a registration that was not answered nor one that was to end."""
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        ask = partial(registrations.add, layouts(scripted))
+        if is_registered:
+            ask()
+            ask = registrations.end
+        monkeypatch.setattr(module, "fan_out", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ask()
         assert pool.service().is_idle
 
     def test_after_another_broker_became_the_controller(

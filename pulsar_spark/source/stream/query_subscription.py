@@ -210,13 +210,17 @@ class QuerySubscription:
         if consumers is None:
             return
         if self._options.delete_subscription_on_stop and not self._is_predefined:
-            consumers.delete()
-            if self.registrations is not None:
-                self.registrations.end()
+            try:
+                consumers.delete()
+            finally:
+                if self.registrations is not None:
+                    self.registrations.end()
         else:
-            consumers.close()
-            if self.registrations is not None:
-                self.registrations.close()
+            try:
+                consumers.close()
+            finally:
+                if self.registrations is not None:
+                    self.registrations.close()
 
 
 def _how_to_delete(name: str, *, is_predefined: bool) -> str:

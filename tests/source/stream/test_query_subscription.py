@@ -13,9 +13,11 @@ import pytest
 from pulsar_spark.cli.arguments import subscription_prefix
 from pulsar_spark.cli.main import parser
 from pulsar_spark.cli.subscriptions import STREAM, kind_of
+from pulsar_spark.client.registrations import Registrations
 from pulsar_spark.errors import (
     AuthError,
 )
+from pulsar_spark.source.stream.subscription import Subscription
 from tests.source.stream.queries import (
     P0,
     P1,
@@ -92,6 +94,30 @@ class TestStop:
         query.trigger()
         query.planner.stop()
         assert [len(scripted.durable(name)) for name in names] == [0, 1, 0]
+
+    @pytest.mark.parametrize("deletes", [True, False])
+    def test_an_interrupt_meanwhile(
+        self,
+        two: ScriptedBroker,
+        queries: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        deletes: bool,
+    ) -> None:
+        """Registrations are let go of all the same."""
+        query = queries(deleteSubscriptionOnStop=str(deletes).lower())
+        query.drain()
+        ended = []
+
+        def interrupted(consumers: Subscription) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Subscription, "delete", interrupted)
+        monkeypatch.setattr(Subscription, "close", interrupted)
+        monkeypatch.setattr(Registrations, "end", lambda _: ended.append("end"))
+        monkeypatch.setattr(Registrations, "close", lambda _: ended.append("close"))
+        with pytest.raises(KeyboardInterrupt):
+            query.planner.stop()
+        assert ended == ["end" if deletes else "close"]
 
     def test_before_anything_was_asked(self, two: ScriptedBroker, queries: Any) -> None:
         """There is nothing to let go of."""
