@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.util import find_spec
 
 from pulsar_spark.errors import PackagesError
-from spark_topics.releases import parse_release
 
 #: The packages by their modules. PySpark has pyarrow of its own accord, or fails first.
 _PACKAGES = {
@@ -19,7 +19,7 @@ _PACKAGES = {
 
 #: As in pyproject.toml; and the first release. Clusters may bring an older one.
 PROTOBUF = "protobuf>=5.29.5,<8"
-_PROTOBUF = 5, 29
+_PROTOBUF = 5, 29, 5
 
 
 def require_packages() -> None:
@@ -32,7 +32,8 @@ def require_packages() -> None:
     if "protobuf" not in missing:
         import google.protobuf as protobuf
 
-        if (parse_release(protobuf.__version__) or _PROTOBUF) < _PROTOBUF:
+        numbers = re.findall(r"\d+", protobuf.__version__)[:3]
+        if (tuple(map(int, numbers)) or _PROTOBUF) < _PROTOBUF:
             missing.append(f"'{PROTOBUF}'")
     if missing:
         names = " ".join(missing)

@@ -52,11 +52,12 @@ def test_commands_say_what_to_install(
     assert "Traceback" not in done.stderr
 
 
-def test_an_old_protobuf() -> None:
+@pytest.mark.parametrize("version", ["4.25.3", "5.29.4"])
+def test_an_old_protobuf(version: str) -> None:
     """The command installs one that pyproject.toml allows."""
     code = (
         "import google.protobuf\n"
-        "google.protobuf.__version__ = '4.25.3'\n"
+        f"google.protobuf.__version__ = '{version}'\n"
         "from pulsar_spark.cli.main import main\n"
         "sys.exit(main(['doctor']))"
     )
