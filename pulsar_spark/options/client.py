@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable
 from dataclasses import dataclass, field, fields, replace
 
@@ -286,7 +287,7 @@ def _showing(
         return tls
     method = "pulsar.client.authPluginClassName"
     names = zip((CERTIFICATE, KEY, KEY_STORE), own, strict=True)
-    surplus = [name for name, path in names if name in given and given[name] != path]
+    surplus = [n for n, path in names if n in given and _differ(given[n] or "", path)]
     if any(own) and surplus:
         given.problems.append(
             f"{method} asks for the certificate that its parameters name, and"
@@ -304,3 +305,7 @@ def _showing(
             " pulsar.client.authParams, or by pulsar.client.tlsCertificateFilePath."
         )
     return tls
+
+
+def _differ(path: str, other: str) -> bool:
+    return os.path.normpath(path) != os.path.normpath(other)

@@ -270,6 +270,13 @@ class TestIdentity:
             (problem,) = problems(given)
             assert "names another one" in problem
 
+    def test_it_is_named_twice_in_other_words(self) -> None:
+        """A path has several spellings."""
+        given = {f"{C}tlsCertificateFilePath": "/a//c", f"{C}tlsKeyFilePath": "/a/./k"}
+        params = "tlsCertFile:/a/c,tlsKeyFile:/b/../a/k"
+        found = tls(**given, **{self.METHOD: "tls", self.PARAMS: params})
+        assert found.certificate_path == "/a/c"
+
     @pytest.mark.parametrize("kind", ["JKS", "FOO"])
     def test_a_key_store_that_only_java_reads(self, kind: str) -> None:
         """The way to another one is told."""
