@@ -114,12 +114,17 @@ def _quotable(message: str, arguments: Sequence[str], *, is_misuse: bool) -> str
     for before, text in zip(("", *arguments), arguments, strict=False):
         value = text.partition("=")[2] if text.startswith("--") else text
         shown = without_value(value)
-        if shown is None or not (is_misuse or _NAME_OF_SECRET.search(value)):
+        may_be_secret = _NAME_OF_SECRET.search(value) is not None
+        if shown is None or not (is_misuse or may_be_secret):
             continue
         is_in_place = before in _IN_PLACE or text.startswith(_IN_PLACE)
         if value in message:
             message = message.replace(value, shown)
-        elif not is_in_place and shows(message, value.removeprefix(shown[:-3])):
+        elif (
+            may_be_secret
+            and not is_in_place
+            and shows(message, value.removeprefix(shown[:-3]))
+        ):
             return (
                 "An argument has an option in it, whose value is not shown: put -o "
                 "before an option."

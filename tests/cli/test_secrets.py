@@ -256,6 +256,14 @@ def test_a_place_with_a_colon(run: Run) -> None:
     assert "/nowhere/my app:v2" in printed
 
 
+def test_a_topic_with_a_colon_in_json(folder: Path, run: Run) -> None:
+    """What is wrong with its position is told."""
+    positions = json.dumps({"persistent://public/default/urn:isbn:x": "bogus"})
+    code, printed = run("checkpoint", folder, "--set-position", positions)
+    assert code == 2
+    assert '"bogus" is not' in printed
+
+
 @pytest.mark.parametrize("name", ["urn:isbn:1234567", "a:db.table:v1", "k8s~app=web"])
 @pytest.mark.parametrize("scheme", ["persistent", "topic"])
 def test_a_topic_in_full(scheme: str, name: str) -> None:
