@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pulsar_spark.arrow.values import json_tokens as tokens
+from pulsar_spark.arrow.values.added import row_width
 from pulsar_spark.arrow.values.avro_plan import empty_column
 from pulsar_spark.arrow.values.avro_types import column_type
 from pulsar_spark.arrow.values.json_scalars import Node, scalar
@@ -27,6 +29,7 @@ from pulsar_spark.arrow.values.json_unions import (
     in_order,
     is_integer,
     is_whole,
+    taken,
     without_null,
 )
 from pulsar_spark.loops import avro
@@ -51,23 +54,37 @@ from pulsar_spark.schemas.resolution import (
     source_fields,
 )
 
+
+class _Making:
+    """The state of a plan in the making.
+
+    Attributes:
+        pairs: The count of the plan.
+        is_kept: Whether values become columns; or are only told from other values.
+    """
+
+    def __init__(self) -> None:
+        self.pairs = PairCount()
+        self.is_kept = True
+
+
 #: Of the plan that is being made.
-_PAIRS: ContextVar[PairCount | None] = ContextVar("_PAIRS", default=None)
+_MAKING: ContextVar[_Making | None] = ContextVar("_MAKING", default=None)
 
 
 @contextlib.contextmanager
-def _counted() -> Iterator[PairCount]:
-    """Yield the count of the current plan; a new count for a new plan."""
-    pairs = _PAIRS.get()
-    if pairs is not None:
-        yield pairs
+def _counted() -> Iterator[_Making]:
+    """Yield the state of the current plan; a new state for a new plan."""
+    making = _MAKING.get()
+    if making is not None:
+        yield making
         return
-    pairs = PairCount()
-    token = _PAIRS.set(pairs)
+    making = _Making()
+    token = _MAKING.set(making)
     try:
-        yield pairs
+        yield making
     finally:
-        _PAIRS.reset(token)
+        _MAKING.reset(token)
 
 
 @dataclass(frozen=True)
@@ -125,8 +142,8 @@ def plan(
     Raises:
         InvalidSchemaError: One cannot be read as the other.
     """
-    with _counted() as pairs:
-        pairs.add(where)
+    with _counted() as making:
+        making.pairs.add(where)
         return _planned(writer, reader, wanted, codec, where)
 
 
@@ -313,8 +330,8 @@ def _items(
     wanted: pa.Field,
     codec: str,
     where: str,
-) -> tuple[Node, Reader]:
-    """Return how items become Arrow, and the reader of items, null or not."""
+) -> tuple[Node, Reader, bool]:
+    """Return the node of items, the reader of items, and whether items are kept."""
     assert writer.items is not None
     assert reader.items is not None
     if not wanted.nullable and nullable(reader.items)[1]:
@@ -328,7 +345,8 @@ def _items(
             return None
         raise BadTokenError(f"`{where}` is null")
 
-    return node, read
+    with _counted() as making:
+        return node, read, making.is_kept
 
 
 def _array(
@@ -337,18 +355,31 @@ def _array(
     if not pa.types.is_list(wanted):
         raise InvalidSchemaError(f"at `{where}` {reader} cannot be of type {wanted}")
     item = wanted.value_field
-    node, read_item = _items(writer, reader, item, codec, f"{where}[]")
+    node, read_item, is_kept = _items(writer, reader, item, codec, f"{where}[]")
 
     def read(token: Any) -> Any:
         if not isinstance(token, list):
             raise tokens.bad(token, "an array")
-        return [read_item(element) for element in token]
+        return _listed(map(read_item, token), is_kept)
 
     def fill(column: avro.ListColumn) -> avro.Reader:
         items = column.items
-        return kernel.ReadArray(column, node.fill(items), _absent(items, item))
+        readers = [node.fill(items), _absent(items, item)]
+        if not is_kept:
+            readers = [_dropping(items, reader) for reader in readers]
+        return kernel.ReadArray(column, *readers)
 
     return Node(wanted, read, fill)
+
+
+def _listed(items: Iterable[Any], is_kept: bool) -> list[Any]:
+    """Return the items; none, but after a look at each, if items are not kept."""
+    return list(items if is_kept else deque(items, 0))
+
+
+def _dropping(column: avro.Column, reader: avro.Reader) -> avro.Reader:
+    """Return a reader that drops each item once the item was read."""
+    return kernel.ReadBranch(column, reader, avro.Reader())
 
 
 def _absent(column: avro.Column, item: pa.Field) -> avro.Reader:
@@ -362,22 +393,31 @@ def _map(
     if not pa.types.is_map(wanted) or wanted.key_type not in _TEXTS:
         raise InvalidSchemaError(f"at `{where}` {reader} cannot be of type {wanted}")
     item = wanted.item_field
-    node, read_item = _items(writer, reader, item, codec, f"{where}{{}}")
+    node, read_item, is_kept = _items(writer, reader, item, codec, f"{where}{{}}")
 
     def read(token: Any) -> Any:
         if not isinstance(token, dict):
             raise tokens.bad(token, "an object")
-        return [(tokens.text(key), read_item(value)) for key, value in token.items()]
+        pairs = ((tokens.text(key), read_item(value)) for key, value in token.items())
+        return _listed(pairs, is_kept)
 
     def fill(column: avro.ListColumn) -> avro.Reader:
         pairs = column.items
         assert isinstance(pairs, avro.StructColumn)
         keys, values = pairs.children
         assert isinstance(keys, avro.BytesColumn)
-        return kernel.ReadMap(column, keys, node.fill(values), _absent(values, item))
+        readers = [node.fill(values), _absent(values, item)]
+        if not is_kept and row_width(item.type) > _MOST_WIDTH:
+            return avro.Fail()  # there would be room for as many values as keys
+        if not is_kept:
+            readers = [_dropping(values, reader) for reader in readers]
+        return kernel.ReadMap(column, keys, *readers)
 
     return Node(wanted, read, fill)
 
+
+#: Of a value of a map that is only told from others, in bytes.
+_MOST_WIDTH = 256
 
 _TEXTS = (pa.string(), pa.large_string())
 _NESTED = {Kind.RECORD: _record, Kind.ARRAY: _array, Kind.MAP: _map}
@@ -440,32 +480,47 @@ def _branches(
     made, problems = [], []
     types = in_order(writer.branches or (writer,))
     for branch in types:
-        own = _own(branch, types, codec, where) if len(types) > 1 else None
-        name, node = "", None
+        has_shape = _has_own_shape(branch, types)
+        own, name = None, ""
+        node: Node | None = None
         try:
-            as_type, name, type_ = _destination(branch, reader, wanted, where)
-            if own is not None and as_type is branch and type_ == own.type:
-                node = own
-            elif type_ is not None:
-                node = plan(branch, as_type, type_, codec, where)
+            as_type, name, node = _destination(branch, reader, wanted, codec, where)
+            if node is not None and (
+                has_shape
+                or len(types) == 1
+                or (as_type is branch and node.type == _own_column(branch))
+            ):
+                own = node
         except PlanTooLargeError:
             raise
         except InvalidSchemaError as error:
             problems.append(error)
             node = Node(wanted, _refusing(str(error)))
-        own = own or node or _own(branch, types, codec, where)
+        if own is None:
+            own = _shaped(branch.kind) if has_shape else _own(branch, codec, where)
+        if is_integer(branch) and has_floats(types):
+            whole = replace(own, read=_without_point(own.read))
+            own, node = whole, whole if node is own else node
         made.append(_Branch(own, node, name))
     if len(problems) == len(types):
         raise problems[0]
     return made
 
 
+def _has_own_shape(branch: AvroType, among: Sequence[AvroType]) -> bool:
+    """Return whether no other type of a union takes such objects, or arrays."""
+    if branch.kind not in _NESTED:
+        return False
+    others = [taken(other, False) for other in among if other is not branch]
+    return taken(branch, False).isdisjoint(set().union(*others))
+
+
 def _destination(
-    branch: AvroType, reader: AvroType, wanted: pa.DataType, where: str
-) -> tuple[AvroType, str, pa.DataType | None]:
-    """Return as which type a branch is read, its member, and what is wanted of it."""
+    branch: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
+) -> tuple[AvroType, str, Node | None]:
+    """Return the type that a branch becomes, the member, and the node; or no node."""
     if reader.kind is not Kind.UNION:
-        return reader, "", wanted
+        return reader, "", plan(branch, reader, wanted, codec, where)
     index = branch_of(branch, reader.branches)
     if index is None:
         raise InvalidSchemaError(
@@ -473,39 +528,52 @@ def _destination(
         )
     name = f"member{index}"
     place = wanted.get_field_index(name)
-    type_ = wanted.field(place).type if place >= 0 else None
-    return reader.branches[index], name, type_
+    if place < 0:
+        return reader.branches[index], name, None
+    type_ = wanted.field(place).type
+    node = plan(branch, reader.branches[index], type_, codec, where)
+    return reader.branches[index], name, node
 
 
-def _own(type_: AvroType, among: Sequence[AvroType], codec: str, where: str) -> Node:
-    """Return what takes all values of a type of a union, and no other tokens.
+def _own(type_: AvroType, codec: str, where: str) -> Node:
+    """Return what takes all values of a type of a union, and no other tokens."""
+    column = _own_column(type_)
+    if type_.logical is Logical.DECIMAL and pa.types.is_null(column):
+        return Node(column, tokens.decimal(type_.precision, type_.scale, codec))
+    if pa.types.is_null(column):
+        return _shaped(type_.kind)
+    with _counted() as making:
+        is_kept, making.is_kept = making.is_kept, False
+        try:
+            return plan(type_, type_, column, codec, where)
+        finally:
+            making.is_kept = is_kept
+
+
+def _own_column(type_: AvroType) -> pa.DataType:
+    """Return the column of a type; null if there is none.
 
     A record that no column can be is told by the fields that columns can be.
     """
     try:
-        column = column_type(type_)
+        return column_type(type_)
     except InvalidSchemaError:
-        if type_.logical is Logical.DECIMAL:
-            return Node(pa.null(), tokens.decimal(type_.precision, type_.scale, codec))
         if type_.kind is not Kind.RECORD:
-            return Node(pa.null(), _shaped(type_.kind))
-        column = pa.struct(list(_possible_fields(type_)))
-    node = plan(type_, type_, column, codec, where)
-    if is_integer(type_) and has_floats(among):
-        node = replace(node, read=_without_point(node.read))
-    return node
+            return pa.null()
+        return pa.struct(list(_possible_fields(type_)))
 
 
-def _shaped(kind: Kind) -> Reader:
-    """Return what takes arrays, or maps, of anything."""
-    shapes = {Kind.ARRAY: list, Kind.MAP: dict}
+def _shaped(kind: Kind) -> Node:
+    """Return what takes objects, or arrays, of anything."""
+    if kind in (Kind.RECORD, Kind.MAP):
+        return record_of([], pa.struct([]))
 
     def read(token: Any) -> Any:
-        if not isinstance(token, shapes.get(kind, ())):
+        if kind is not Kind.ARRAY or not isinstance(token, list):
             raise tokens.bad(token, f"of the type {kind.value}")
         return token
 
-    return read
+    return Node(pa.null(), read)
 
 
 def _possible_fields(record: AvroType) -> Iterator[pa.Field]:

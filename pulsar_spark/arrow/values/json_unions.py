@@ -85,7 +85,7 @@ def earlier_branch(
         if branch.kind is chosen.kind is Kind.RECORD:
             if _takes_record(branch, chosen, times_are_texts):
                 return branch
-        elif _taken(branch, has_point) & _written(chosen, times_are_texts):
+        elif taken(branch, has_point) & _written(chosen, times_are_texts):
             return branch
     return None
 
@@ -103,9 +103,9 @@ def _takes_record(earlier: AvroType, chosen: AvroType, times_are_texts: bool) ->
         _, may_be_null = nullable(fields[field.name])
         own = field.type.branches or (field.type,)
         theirs = fields[field.name].branches or (fields[field.name],)
-        taken = set().union(*(_taken(branch, has_floats(own)) for branch in own))
+        read = set().union(*(taken(branch, has_floats(own)) for branch in own))
         written = set().union(*(_written(branch, times_are_texts) for branch in theirs))
-        if not taken & written and (is_required or not may_be_null):
+        if not read & written and (is_required or not may_be_null):
             return False
     return True
 
@@ -147,7 +147,7 @@ def _written(type_: AvroType, times_are_texts: bool) -> set[str]:
     return {_TOKENS[type_.kind]} - {"null"}
 
 
-def _taken(type_: AvroType, has_floats: bool) -> set[str]:
+def taken(type_: AvroType, has_floats: bool) -> set[str]:
     """Return the tokens that a read takes, though not every value."""
     if type_.logical is Logical.DECIMAL:
         return {"whole", "point", "text"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -276,10 +277,19 @@ def cut(type_: pa.DataType, value: Any) -> Any:
     return {field.name: cut(field.type, value[field.name]) for field in type_}
 
 
+def shape_of(branch: Any) -> str:
+    """How tokens of a branch begin, where only arrays or objects begin so."""
+    kind = branch["type"] if isinstance(branch, dict) else branch
+    return {"record": "{", "map": "{", "array": "["}.get(kind, "")
+
+
 @settings(max_examples=60, deadline=None)
 @given(chance=CHANCE)
 def test_any_columns_and_any_version(chance: Random) -> None:
-    """The columns do not decide the branch; and the loops read as Python does."""
+    """The columns do not decide the branch; and the loops read as Python does.
+
+    What is bad for all columns may be read where its shape says the branch.
+    """
     some = chance.sample(SOME_BRANCHES, chance.randint(2, 4))
     union = list({kind_of(branch): branch for branch in some}.values())
     reader = [PROMOTED.get(one, one) if isinstance(one, str) else one for one in union]
@@ -296,11 +306,16 @@ def test_any_columns_and_any_version(chance: Random) -> None:
         return
     type_ = columns.field(0).type
     full = rows_of(info, info, columns)
-    assert full == rows_of(info, info, pa.schema([("u", joined([type_]))]))
-    few = pruned(type_, chance)
-    assert rows_of(info, info, pa.schema([("u", few)])) == [
-        cut(few, row) for row in full
-    ]
+    alone = {
+        shape for shape in "{[" if sum(shape_of(one) == shape for one in union) == 1
+    }
+    for few in (joined([type_]), pruned(type_, chance)):
+        rows = rows_of(info, info, pa.schema([("u", few)]))
+        for token, row, expected in zip(SOME_TOKENS, rows, full, strict=True):
+            if expected == "bad" and row != "bad":
+                assert token[0] in alone  # what is wrong has no column, or is NULL
+            else:
+                assert row == cut(few, expected)
     try:
         wanted = json_values.columns_of(later)
         rows_of(info, later, wanted)
@@ -346,6 +361,62 @@ def test_several_of_one_kind(
             assert not list(decoded.bad), decoded.reason
             read.append(decoded.columns[0].to_pylist())
         assert read[0] == read[1]
+
+
+#: Of records: a symbol that is not known, null, no field, a time out of range.
+STRAYS = ('{"id":1,"e":"Z"}', '{"id":1,"e":null}', '{"id":1}', '{"id":1,"t":9e40}')
+
+
+@pytest.mark.parametrize("others", [[], ["string"], ["boolean", E2]])
+def test_the_only_record(others: list[Any]) -> None:
+    """Fields that no one asked for do no harm where no other type is an object."""
+    stray = record("A", id="int", e=E1, l={"type": "array", "items": "int"}, t=MOMENT)
+    info = info_of(SchemaType.JSON, ["null", stray, *others, "long"], {})
+    values = pa.array([b'{"u":%s}' % one.encode() for one in STRAYS])
+    few = pa.struct([("member0", pa.struct([("id", INT)]))])
+    nothing = pa.struct([(f"member{1 + len(others)}", pa.int64())])
+    for type_, row in (
+        (few, {"member0": {"id": 1}}),
+        (nothing, {nothing.names[0]: None}),
+    ):
+        decoder = json_values.decoder(
+            info, info, pa.schema([("u", type_)]), ValueSettings("base64")
+        )
+        decoded = decoder.decode(values, None)
+        assert (list(decoded.bad), decoder.rows_alone) == ([], 0), decoded.reason
+        assert decoded.columns[0].to_pylist() == [row] * len(STRAYS)
+
+
+@pytest.mark.parametrize("others", [["string"], [record("B", y="string")]])
+@pytest.mark.parametrize("in_map", [False, True])
+@pytest.mark.parametrize("escape", ["", "\\u0041"])
+def test_memory_of_what_is_not_asked_for(
+    others: list[Any], in_map: bool, escape: str
+) -> None:
+    """Items that no column has are not kept, by the loops and without."""
+    item = record(
+        "P",
+        t=("string", "x" * 1000),
+        **dict.fromkeys(map("c{}".format, range(100)), NULL_INT),
+    )
+    items = (
+        {"type": "map", "values": item} if in_map else {"type": "array", "items": item}
+    )
+    info = info_of(SchemaType.JSON, [record("A", id="int", items=items), *others], {})
+    columns = pa.schema([("u", pa.struct([("member0", pa.struct([("id", INT)]))]))])
+    decoder = kinds.decoder(info, info, columns, ValueSettings("base64"))
+    ends = b"{}" if in_map else b"[]"
+    parts = [b'"%d":{}' % at if in_map else b"{}" for at in range(20_000)]
+    value = b'{"u":{"id":1,"items":%s,"%s":0}}'
+    data = ends[:1] + b",".join(parts) + ends[1:]
+    values = pa.array([value % (data, escape.encode())])
+    tracemalloc.start()
+    try:
+        decoded = decoder.decode(values, None)
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert decoded.columns[0].to_pylist() == [{"member0": {"id": 1}}]
 
 
 @pytest.mark.parametrize("form", [SchemaType.AVRO, SchemaType.JSON])
