@@ -518,21 +518,35 @@ def _has_own_shape(branch: AvroType, among: Sequence[AvroType]) -> bool:
 def _destination(
     branch: AvroType, reader: AvroType, wanted: pa.DataType, codec: str, where: str
 ) -> tuple[AvroType, str, Node | None]:
-    """Return the type that a branch becomes, the member, and the node; or no node."""
+    """Return the type that a branch becomes, the member, and the node; or no node.
+
+    A branch that AVRO would not read, as an enum of another name, becomes the first
+    type of the same kind that a plan can be made for.
+    """
     if reader.kind is not Kind.UNION:
         return reader, "", plan(branch, reader, wanted, codec, where)
     index = branch_of(branch, reader.branches)
-    if index is None:
-        raise InvalidSchemaError(
-            f"at `{where}` there is {branch}, which cannot be read as {reader}"
-        )
-    name = f"member{index}"
-    place = wanted.get_field_index(name)
-    if place < 0:
-        return reader.branches[index], name, None
-    type_ = wanted.field(place).type
-    node = plan(branch, reader.branches[index], type_, codec, where)
-    return reader.branches[index], name, node
+    problem = InvalidSchemaError(
+        f"at `{where}` there is {branch}, which cannot be read as {reader}"
+    )
+    for number, as_type in sorted(
+        enumerate(reader.branches), key=lambda it: it[1].name != branch.name
+    ):
+        if number != index and (index is not None or as_type.kind is not branch.kind):
+            continue
+        name = f"member{number}"
+        place = wanted.get_field_index(name)
+        if place < 0 and (number == index or as_type.name == branch.name):
+            return as_type, name, None
+        try:
+            type_ = column_type(as_type) if place < 0 else wanted.field(place).type
+            node = plan(branch, as_type, type_, codec, where)
+            return as_type, name, node if place >= 0 else None
+        except PlanTooLargeError:
+            raise
+        except InvalidSchemaError as error:
+            problem = error
+    raise problem
 
 
 def _own(type_: AvroType, codec: str, where: str) -> Node:

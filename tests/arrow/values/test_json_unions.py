@@ -387,6 +387,46 @@ def test_the_only_record(others: list[Any]) -> None:
         assert decoded.columns[0].to_pylist() == [row] * len(STRAYS)
 
 
+NEW = record("B", y="string", z="int")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted", "token", "row"),
+    [
+        (["null", E1, "long"], ["null", E1 | {"name": "E"}, "long"], None, '"A"', "A"),
+        (
+            [STRICT, record("B", y="string")],
+            [STRICT, NEW],
+            TEXT,
+            '{"y":"q"}',
+            {"y": "q"},
+        ),
+        (
+            [record("B", y="string"), STRICT],
+            [STRICT, NEW],
+            TEXT,
+            '{"y":"q"}',
+            {"y": "q"},
+        ),
+    ],
+)
+def test_what_avro_would_not_read(
+    before: list[Any], after: list[Any], wanted: Any, token: str, row: Any
+) -> None:
+    """An enum of another name is read; and a record, without its new field."""
+    writer, reader = (info_of(SchemaType.JSON, one, {}) for one in (before, after))
+    columns = kinds.columns_of(reader)
+    if wanted:
+        columns = pa.schema(
+            [("u", pa.struct([("member1", pa.struct([("y", wanted)]))]))]
+        )
+    decoder = kinds.decoder(writer, reader, columns, ValueSettings("base64"))
+    decoded = decoder.decode(pa.array([b'{"u":%s}' % token.encode()]), None)
+    assert not list(decoded.bad), decoded.reason
+    (found,) = decoded.columns[0].to_pylist()
+    assert [value for value in found.values() if value is not None] == [row]
+
+
 @pytest.mark.parametrize("others", [["string"], [record("B", y="string")]])
 @pytest.mark.parametrize("in_map", [False, True])
 @pytest.mark.parametrize("escape", ["", "\\u0041"])
