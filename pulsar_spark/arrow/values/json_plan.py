@@ -61,11 +61,13 @@ class _Making:
     Attributes:
         pairs: The count of the plan.
         is_kept: Whether values become columns; or are only told from other values.
+        own: What ``_own`` returned, by the id of a type and the codec, with the type.
     """
 
     def __init__(self) -> None:
         self.pairs = PairCount()
         self.is_kept = True
+        self.own: dict[tuple[int, str], tuple[AvroType, Node]] = {}
 
 
 #: Of the plan that is being made.
@@ -540,7 +542,11 @@ def _destination(
             return as_type, name, None
         try:
             type_ = column_type(as_type) if place < 0 else wanted.field(place).type
-            node = plan(branch, as_type, type_, codec, where)
+            with _counted() as making:
+                if as_type is branch and not making.is_kept:
+                    node = _own(branch, codec, where)
+                else:
+                    node = plan(branch, as_type, type_, codec, where)
             return as_type, name, node if place >= 0 else None
         except PlanTooLargeError:
             raise
@@ -557,11 +563,14 @@ def _own(type_: AvroType, codec: str, where: str) -> Node:
     if pa.types.is_null(column):
         return _shaped(type_.kind)
     with _counted() as making:
-        is_kept, making.is_kept = making.is_kept, False
-        try:
-            return plan(type_, type_, column, codec, where)
-        finally:
-            making.is_kept = is_kept
+        if (id(type_), codec) not in making.own:
+            is_kept, making.is_kept = making.is_kept, False
+            try:
+                node = plan(type_, type_, column, codec, where)
+            finally:
+                making.is_kept = is_kept
+            making.own[id(type_), codec] = type_, node
+        return making.own[id(type_), codec][1]
 
 
 def _own_column(type_: AvroType) -> pa.DataType:

@@ -459,6 +459,25 @@ def test_memory_of_what_is_not_asked_for(
     assert decoded.columns[0].to_pylist() == [{"member0": {"id": 1}}]
 
 
+def test_deep_unions() -> None:
+    """Each type of a deep union is planned once to be told, however deep."""
+    tree: Any = record("L", x="string")
+    texts = {f"t{number}": "string" for number in range(90)}
+    for depth in range(24):
+        other = record(f"M{depth}", y="string")
+        tree = record(f"N{depth}", k="string", **texts, u=["null", tree, other])
+    info = info_of(SchemaType.JSON, ["null", tree, record("M", y="string")], {})
+    wanted = pa.struct([("k", TEXT)])
+    for _ in range(24):
+        wanted = pa.struct([("k", TEXT), ("u", pa.struct([("member0", wanted)]))])
+    columns = pa.schema([("u", pa.struct([("member0", wanted)]))])
+    decoder = kinds.decoder(info, info, columns, ValueSettings("base64"))
+    rest = ",".join(f'"{name}":""' for name in texts)
+    value = f'{{"u":{{"k":"1",{rest},"u":{{"k":"2",{rest}}}}}}}'
+    (row,) = decoder.decode(pa.array([value.encode()]), None).columns[0].to_pylist()
+    assert row["member0"]["u"]["member0"]["k"] == "2"
+
+
 @pytest.mark.parametrize("form", [SchemaType.AVRO, SchemaType.JSON])
 def test_the_default_of_a_union(form: SchemaType) -> None:
     """The first type of a union that has the default is the type of the default."""
