@@ -182,7 +182,8 @@ class PositionLookup:
         A reader that was forgotten (the topic moved in between) begins at its initial
         position instead. Two that would begin at opposite ends cannot agree by mistake.
         They disagree, too, where nothing is that late and rows arrive: each stands
-        where the topic ended, and a third one stands further.
+        where the topic ended, and a third one stands where the first one saw the end,
+        or further.
         """
 
         def seek(topics: list[str], initial: InitialPosition) -> _Answers:
@@ -301,11 +302,14 @@ def _settled(
 ) -> TopicPositions | PulsarSparkError:
     """Return what a reader that was not forgotten says, by the place of a later one."""
     assert isinstance(first, TopicPositions)
+    assert first.last is not None
     if isinstance(third, PulsarSparkError):
         return third
     if third.before == first.before:
         return first  # the one in between was forgotten
-    if third.before.entry_id < 0 or third.before.position < first.before.position:
+    # The end of the topic has been there, unless the broker searches times that are out
+    # of order and finds another entry each time.
+    if third.before.entry_id < 0 or third.before.position < first.last.position:
         return _moved(topic)
     return replace(first, last=first.before)
 

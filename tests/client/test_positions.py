@@ -26,7 +26,7 @@ from tests.support.scripted_broker import (
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.support.fixtures import Clock
 
@@ -273,6 +273,24 @@ def test_by_time_while_rows_arrive(
     found = positions.from_times({TOPIC: 150})[TOPIC]
     assert found.first == MessageId(LEDGER, rows)
     assert not found.is_empty
+
+
+def test_by_time_where_times_are_out_of_order(
+    scripted: ScriptedBroker, positions: PositionLookup
+) -> None:
+    """A search finds another entry each time; none of them is at the end."""
+    scripted.add_topic(TOPIC, [single(b"", publish_time=at_ms) for at_ms in range(9)])
+
+    def differs(by_ms: int) -> Callable[[ScriptedBroker, Any, Any], None]:
+        def seek(broker: ScriptedBroker, session: Any, command: Any) -> None:
+            command.seek.message_publish_time += by_ms
+            usual(broker, session, command)
+
+        return seek
+
+    scripted.script("SEEK", differs(0), differs(1), differs(2))
+    found = positions.from_times({TOPIC: 3})[TOPIC]
+    assert (found.first, found.is_empty) == (MessageId(LEDGER, 3), False)
 
 
 def test_what_is_stored_and_never_delivered(
