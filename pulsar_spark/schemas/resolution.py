@@ -149,16 +149,26 @@ def source_fields(writer: AvroType, reader: AvroType) -> list[int | None]:
 
     That has the same name, or else one of the aliases; None where there is none. Where
     another field has got the old name of a field, the old values are those of the one
-    with the alias, as in Java.
+    with the alias, as in Java, unless the other field would then have no value.
     """
     places = {field.name: index for index, field in enumerate(writer.fields)}
+    indexes = {field.name: index for index, field in enumerate(reader.fields)}
     sources: list[int | None] = [None] * len(reader.fields)
     renamed = [i for i, field in enumerate(reader.fields) if field.name not in places]
-    taken = {field.name for field in reader.fields}
+
+    def is_free(name: str) -> bool:
+        if name not in indexes:
+            return True
+        field = reader.fields[indexes[name]]
+        return is_optional(field) or not places.keys().isdisjoint(field.aliases)
+
     for index in renamed:
-        names = [name for name in reader.fields[index].aliases if name in places]
-        names.sort(key=taken.__contains__)
-        sources[index] = places.pop(names[0]) if names else None
+        aliases = filter(places.__contains__, reader.fields[index].aliases)
+        names = sorted(filter(is_free, aliases), key=indexes.__contains__)
+        if names:
+            sources[index] = places.pop(names[0])
+            if names[0] in indexes:  # that field has its aliases only
+                renamed.append(indexes[names[0]])
     for index, field in enumerate(reader.fields):
         if index not in renamed:
             sources[index] = places.pop(field.name, None)

@@ -119,6 +119,30 @@ def test_a_name_that_another_field_has_by_now():
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("a", {"a": [], "b": ["a"]}, {"a": "a"}),
+        ("xy", {"y": ["x"], "z": ["y"]}, {"y": "x", "z": "y"}),
+        ("wxy", {"x": ["w"], "y": ["x"], "z": ["y"]}, {"x": "w", "y": "x", "z": "y"}),
+        ("ab", {"a": ["b"], "b": ["a"]}, {"a": "a", "b": "b"}),
+        ("ab", {"a": ["b"], "c": ["a", "b"]}, {"a": "a", "c": "b"}),
+    ],
+)
+def test_a_name_of_a_field_that_needs_a_value(
+    old: str, new: dict[str, list[str]], expected: dict[str, str]
+):
+    """Such a field gives the values of its name away where others are its own."""
+    writer, reader = record(*["string"] * len(old)), record(*["string"] * len(new))
+    for field, name in zip(writer["fields"], old, strict=True):
+        field["name"] = name
+    for field, (name, aliases) in zip(reader["fields"], new.items(), strict=True):
+        field |= {"name": name, "aliases": aliases}
+    sources = source_fields(parsed(writer), parsed(reader))
+    found = dict(zip(new, sources, strict=True))
+    assert {n: old[at] for n, at in found.items() if at is not None} == expected
+
+
+@pytest.mark.parametrize(
     ("writer", "branches", "expected"),
     [
         ("int", ["null", "long", "int"], 2),
