@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pulsar_spark.client.positions import PositionLookup
-from pulsar_spark.source.stream.last_read import LastRead
+from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
 from pulsar_spark.source.stream.query_subscription import QuerySubscription
 from pulsar_spark.source.stream.stream_ends import StreamEnds
 from pulsar_spark.source.stream.subscription import PeekedEntry
@@ -76,7 +76,8 @@ class EntriesAhead:
             else:
                 entries = max(1, counted.get(name, last.entry_id + 1))
             is_all = not _crosses(unread) or name in counted
-            if is_all and self._read_compacted and name in skipping:
+            may_have_kept = name in skipping or after == NOTHING_READ
+            if is_all and self._read_compacted and may_have_kept:
                 entries, is_all = entries + _KEPT, False
             waiting[name] = Waiting(entries, is_all)
         return waiting

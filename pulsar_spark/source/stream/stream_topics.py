@@ -13,6 +13,7 @@ A visit goes one way through what may come between a query and its rows::
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -44,6 +45,9 @@ from spark_topics.client.retry import ask_all
 from spark_topics.source.stream.cluster import PartitionStatus
 
 logger = logging.getLogger("pulsar_spark.source")
+
+#: Compacted topic partitions of which nothing was read yet that take readers at a time.
+_UNREAD_LOOKS = 64
 
 
 class _Searched(NamedTuple):
@@ -224,11 +228,7 @@ class StreamTopics:
         else:
             if unreached := self._losses.unreached(begins, present):
                 afters = {**begins, **dict.fromkeys(unreached, NOTHING_READ)}
-            self._subscription.consumers.skipping = {
-                name
-                for name, cursor in present.items()
-                if cursor.cursor.position >= afters[name].next().position
-            }
+            self._subscription.consumers.skipping = self._skipping(present, afters)
         stored = self._lasts(present, afters)
         self.segments.reopen(
             name
@@ -262,6 +262,26 @@ class StreamTopics:
             self.held_rows.look(seen, self._subscription.consumers.waiting)
         gone = [name for name in cursors if name not in statuses]
         return {**statuses, **dict.fromkeys(gone)}
+
+    def _skipping(
+        self, cursors: Mapping[str, CursorStatus], afters: Mapping[str, LastRead]
+    ) -> set[str]:
+        """Return the compacted topic partitions that take readers to count and look.
+
+        A cursor of the query's own is at the beginning of a ledger where it was created
+        or where a broker put it, and skips no entry but what compaction has kept of
+        removed ledgers.
+        """
+        ahead = [
+            name
+            for name, status in cursors.items()
+            if status.cursor.position >= afters[name].next().position
+        ]
+        if self._options.predefined_subscription is not None:
+            return {*ahead}
+        moved = {name for name in ahead if cursors[name].cursor.entry_id >= 0}
+        unread = (n for n in ahead if afters[n] == NOTHING_READ and cursors[n].last)
+        return moved.union(itertools.islice(unread, _UNREAD_LOOKS))
 
     def _lasts(
         self, cursors: Mapping[str, CursorStatus], afters: Mapping[str, LastRead]

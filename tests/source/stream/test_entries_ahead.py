@@ -158,6 +158,36 @@ class TestLimits:
         assert max(len(rows) for rows in query.rows) <= max(limit, 2)
         assert left[-1] == 0
 
+    def test_readers_of_compacted_topics(
+        self, scripted: ScriptedBroker, queries: Any
+    ) -> None:
+        """However many there are, few take readers, also where brokers open ledgers."""
+        names = [f"{BASE}-partition-{index}" for index in range(150)]
+        scripted.partitions[BASE] = len(names)
+        for name in names:
+            scripted.add_topic(name, [single(b"a")] * 2)
+            scripted.roll(name)
+            scripted.append(name, single(b"b"))
+        options = {"pulsar.reader.readCompacted": "true"}
+        query = queries(maxRowsPerTrigger="9", **options)
+        query.trigger()
+        scripted.requests.clear()
+        query.trigger()
+        assert scripted.requests["SUBSCRIBE"] < len(names)
+        assert max(len(rows) for rows in query.rows) <= 9
+        query.kill()
+        query.options["maxRowsPerTrigger"] = "1000"
+        query.drain()
+        for name in names:
+            opened = scripted.roll(name)
+            for subscription in scripted.durable(name):
+                subscription.mark_delete = (opened, -1)
+            scripted.append(name, single(b"c"))
+        scripted.requests.clear()
+        query.trigger()
+        assert scripted.requests["SUBSCRIBE"] < len(names)
+        assert all_rows(query) == stored(scripted)
+
     def test_nobody_starves(self, two: ScriptedBroker, queries: Any) -> None:
         """A limit of one row goes round."""
         query = queries(maxRowsPerTrigger="1")
