@@ -55,6 +55,8 @@ class LossCheck:
         self._positions = positions
         self._fail_on_data_loss = fail_on_data_loss
         self._checked: dict[str, LastRead] = {}  # cursors moved over nothing
+        # Positions and cursors with rows between them.
+        self._between: dict[str, tuple[LastRead, LastRead]] = {}
         self._reached: dict[str, LastRead] = {}  # begins that topics have reached
 
     def resume(
@@ -133,9 +135,15 @@ class LossCheck:
             )
         resumed = {name: LastRead.of(first.before) for name, first in gone.items()}
         afters = {name: resumed.get(name, begins[name]) for name in firsts}
-        self.unprotected -= found.keys()
+        cursors = {name: found[name].cursor for name in firsts}
+        known = {
+            name
+            for name in self.unprotected & firsts.keys()
+            if self._between.get(name) == (afters[name], cursors[name])
+        }
+        self.unprotected -= found.keys() - known
         self.unprotected |= self._skipped(
-            afters, {name: found[name].cursor for name in firsts}
+            afters, {name: cursors[name] for name in firsts.keys() - known}
         )
         for name in firsts.keys() - self.unprotected:
             self._checked[name] = found[name].cursor
@@ -160,6 +168,8 @@ class LossCheck:
             between,
             self._positions.retry(),
         )
+        for name in between.keys() - passed.keys():
+            self._between[name] = afters[name], cursors[name]
         return {name for name in between if not passed.get(name)}
 
     def unreached(

@@ -312,6 +312,22 @@ class TestLoss:
         with pytest.raises(DataLossError, match="7:2"):
             query.planner.latest(start)
 
+    def test_a_cursor_ahead_is_looked_at_once(
+        self, scripted: ScriptedBroker, queries: Any
+    ) -> None:
+        """While nothing moves, all that may change is what is stored."""
+        self.prepare(scripted, True, (8, 1), 0)
+        query = queries(predefinedSubscription="s")
+        start = StreamOffset("s", {BASE: at(2)})
+        query.planner.latest(start)
+        scripted.requests.clear()
+        query.planner.latest(start)
+        assert scripted.requests["SUBSCRIBE"] == 1
+        query.planner.latest(StreamOffset("s", {BASE: at(3)}))
+        scripted.trim(BASE)
+        with pytest.raises(DataLossError, match="7:4"):
+            query.planner.latest(StreamOffset("s", {BASE: at(3)}))
+
     @pytest.mark.parametrize("read", [4, 2])
     def test_a_cursor_that_a_broker_moves_over_aborted_rows(
         self, scripted: ScriptedBroker, queries: Any, read: int
