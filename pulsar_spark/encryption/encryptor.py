@@ -13,7 +13,7 @@ from pulsar_spark.encryption.keys import (
     TAG_BYTES,
     DataKey,
     PublicKey,
-    public_key,
+    public_keys,
 )
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options.encryption import EncryptionOptions
@@ -87,12 +87,13 @@ def encryptors(
     places = options.public_keys
     if options.keys is None or places is None:
         return None
-    keys = {}
+    named = {}
+    for name in options.keys:
+        place = places.of(name)
+        assert place is not None, "options were checked"
+        named[name] = place
     try:
-        for name in options.keys:
-            place = places.of(name)
-            assert place is not None, "options were checked"
-            keys[name] = public_key(place, name)
+        keys = public_keys(named)
     except OptionError as error:
         if options.failure_action != "SEND":
             raise

@@ -25,7 +25,8 @@ import hmac
 import platform
 import re
 import urllib.parse
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pulsar_spark.errors import OptionError, foreign_text
 from pulsar_spark.options.secret import Secret
@@ -33,6 +34,8 @@ from spark_topics.client.settling import rested
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+T = TypeVar("T")
 
 #: Bytes of a data key, of what it is used with once, and that a payload grows by.
 DATA_KEY_BYTES = 32
@@ -72,18 +75,26 @@ class PrivateKey(Protocol):
         """
 
 
-def public_key(place: Secret, name: str) -> PublicKey:
-    """Read and load a public key, or that of a certificate. On the node that needs it.
+def public_keys(places: Mapping[str, Secret]) -> dict[str, PublicKey]:
+    """Read and load public keys, or those of certificates. On the node that needs them.
 
     Args:
-        place: The place.
-        name: Its name, for errors.
+        places: The place of each key, by name.
 
     Raises:
-        OptionError: It cannot be read, or is none that Pulsar's clients know.
+        OptionError: One cannot be read, or is none that Pulsar's clients know.
     """
+    # All at once: a moment without changes is waited for, and many would add up.
+    return _rested(
+        lambda: {name: _public_key(place, name) for name, place in places.items()},
+        "A public key of `encryption.publicKeys`",
+        *places.values(),
+    )
+
+
+def _public_key(place: Secret, name: str) -> PublicKey:
     what = f"The public key {foreign_text(name)!r} of `encryption.publicKeys`"
-    key = _loaded(_load_public, place, what)
+    key = _load(_load_public, place, what)
     if _is_rsa(key):
         if key.key_size < _LEAST_RSA_BITS:
             raise _unusable(what, place, f"{key.key_size} bits are too few for RSA")
@@ -104,7 +115,7 @@ def private_key(place: Secret, name: str) -> PrivateKey:
         OptionError: It cannot be read, or is none that Pulsar's clients know.
     """
     what = f"The private key for {foreign_text(name)!r} of `encryption.privateKeys`"
-    key = _loaded(_load_private, place, what)
+    key = _rested(lambda: _load(_load_private, place, what), what, place)
     if _is_rsa(key):
         return _RsaPrivateKey(key)
     if _is_ec(key):
@@ -160,16 +171,17 @@ _PEM = re.compile(
 )
 
 
-def _loaded(load: Any, place: Secret, what: str) -> Any:
-    """Load a key from a file that is not being written.
+def _rested(load: Callable[[], T], what: str, *places: Secret) -> T:
+    """Load keys from files that are not being written.
 
     Half of one public key and half of another make a third one, which no one has the
     private key of.
     """
-    paths = () if place.path is None else (place.path,)
+    paths = {place.path: place for place in places if place.path is not None}
     try:
-        return rested(paths, lambda: _load(load, place, what))
-    except TimeoutError:
+        return rested(paths, load)
+    except TimeoutError as error:
+        place = paths[str(error)]
         raise _unusable(what, place, "it is written to all the time") from None
 
 

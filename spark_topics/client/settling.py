@@ -62,11 +62,11 @@ def rested(paths: Iterable[str], read: Callable[[], T]) -> T:
 
     Raises:
         TopicsError: As `settled`.
-        TimeoutError: The files have changed for too long.
+        TimeoutError: A file has changed for too long; the message is its path.
     """
     named = tuple(paths)
     began = since = time.monotonic()
-    watched = _stamps(named)
+    watched, restless = _stamps(named), named
     while True:
         has_rested = time.monotonic() - since >= _RESTING_S
         if has_rested or not _are_fresh(named, _DOUBTFUL_S):
@@ -74,20 +74,23 @@ def rested(paths: Iterable[str], read: Callable[[], T]) -> T:
             if _stamps(named) == watched:
                 return made
         if time.monotonic() - began > _SETTLED_S:
-            raise TimeoutError
+            raise TimeoutError(restless[0])
         time.sleep(_PAUSE_S)
         stamps = _stamps(named)
         if stamps != watched:
+            restless = tuple(path for path in named if stamps[path] != watched[path])
             watched, since = stamps, time.monotonic()
 
 
-def _stamps(paths: Iterable[str]) -> list[tuple[int, int, int, int]]:
-    """Return what differs when files change."""
-    return [
-        (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+def _stamps(paths: Iterable[str]) -> dict[str, list[tuple[int, int, int, int]]]:
+    """Return what differs when files change, by path."""
+    return {
+        path: [
+            (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+            for stat in _stats(path)
+        ]
         for path in paths
-        for stat in _stats(path)
-    ]
+    }
 
 
 def _stats(path: str) -> list[os.stat_result]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pulsar_spark.encryption import decryptor
 from pulsar_spark.encryption.decryptor import Decryptor
 from pulsar_spark.encryption.encryptor import Encryptor
-from pulsar_spark.encryption.keys import UnwrapError, public_key
+from pulsar_spark.encryption.keys import UnwrapError, public_keys
 from pulsar_spark.errors import EncryptionError, OptionError
 from pulsar_spark.options.encryption import KeyPlaces
 from pulsar_spark.options.secret import Secret
@@ -26,8 +26,7 @@ OURS, THEIRS = rsa_pair(), ec_pair()
 
 def encryptor(**names: str) -> Encryptor:
     """Encrypts for these names with these public keys."""
-    keys = {name: public_key(Secret(pem), name) for name, pem in names.items()}
-    return Encryptor(keys)
+    return Encryptor(public_keys({n: Secret(pem) for n, pem in names.items()}))
 
 
 def closed(payload: bytes, **names: str) -> tuple[pb.MessageMetadata, bytes]:

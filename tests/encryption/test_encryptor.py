@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_spark.encryption.encryptor import Encryptor, encryptors
-from pulsar_spark.encryption.keys import public_key
+from pulsar_spark.encryption.keys import public_keys
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options.encryption import EncryptionOptions, KeyPlaces
 from pulsar_spark.options.secret import Secret
@@ -51,7 +51,8 @@ def test_what_is_said_of_a_payload() -> None:
 def test_a_data_key_is_renewed() -> None:
     """After four hours, and not before."""
     now = [0.0]
-    one = Encryptor({"k": public_key(Secret(rsa_pair().public), "k")}, lambda: now[0])
+    keys = public_keys({"k": Secret(rsa_pair().public)})
+    one = Encryptor(keys, lambda: now[0])
     reader = with_keys(k=rsa_pair().private)
     seen = []
     for now[0] in (0.0, 14_399.0, 14_400.0, 28_799.0, 28_800.0):
@@ -89,3 +90,16 @@ def test_a_key_that_is_replaced(
     monkeypatch.setattr(settling, "time", clock)
     places = KeyPlaces((), Secret(f"file:{file}"))
     assert encryptors(EncryptionOptions(("k",), places, "SEND"), pytest.fail)
+
+
+def test_many_keys_that_have_just_been_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are waited for together: tasks of any micro-batch would wait for each."""
+    pairs = [rsa_pair().save(tmp_path, str(n)) for n in range(6)]
+    places = [(str(n), Secret(f"file:{pair.public}")) for n, pair in enumerate(pairs)]
+    keys = EncryptionOptions(tuple("012345"), KeyPlaces(tuple(places)))
+    clock = FileClock()
+    monkeypatch.setattr(settling, "time", clock)
+    assert encryptors(keys, pytest.fail)
+    assert 0.5 <= sum(clock.pauses) <= 0.7

@@ -19,7 +19,13 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.encryption.keys import DataKey, UnwrapError, private_key, public_key
+from pulsar_spark.encryption.keys import (
+    DataKey,
+    PublicKey,
+    UnwrapError,
+    private_key,
+    public_keys,
+)
 from pulsar_spark.errors import OptionError
 from pulsar_spark.options.secret import Secret
 from spark_topics.client import settling
@@ -52,9 +58,14 @@ PAIRS = [
 ]
 
 
+def public_key(place: str) -> PublicKey:
+    """The key that is there."""
+    return public_keys({"k": Secret(place)})["k"]
+
+
 def wrapped(pair: KeyPair, data_key: bytes = DATA_KEY) -> bytes:
     """The data key for who has the pair."""
-    return public_key(Secret(pair.public), "k").wrap(data_key)
+    return public_key(pair.public).wrap(data_key)
 
 
 def unwrapped(pair: KeyPair, data: bytes) -> bytes:
@@ -145,7 +156,7 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file, and a variable."""
     saved = rsa_pair().save(tmp_path, "k")
     monkeypatch.setenv("THE_KEY", rsa_pair().private)
-    closed = public_key(Secret(f"file:{saved.public}"), "k").wrap(DATA_KEY)
+    closed = public_key(f"file:{saved.public}").wrap(DATA_KEY)
     for place in (f"file:{saved.private}", f"file://{saved.private}", "env:THE_KEY"):
         assert private_key(Secret(place), "k").unwrap(closed) == DATA_KEY
 
@@ -166,7 +177,7 @@ def test_a_certificate_has_a_public_key() -> None:
         .sign(key, hashes.SHA256())  # type: ignore[arg-type]
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
-    closed = public_key(Secret(pem), "k").wrap(DATA_KEY)
+    closed = public_key(pem).wrap(DATA_KEY)
     assert unwrapped(rsa_pair(), closed) == DATA_KEY
 
 
@@ -233,7 +244,7 @@ def test_what_is_no_public_key() -> None:
         (small, "512 bits are too few for RSA"),
     ):
         with pytest.raises(OptionError, match=rf"encryption\.publicKeys.*{why}"):
-            public_key(Secret(text), "k")
+            public_key(text)
 
 
 def test_half_of_one_public_key_and_half_of_another() -> None:
@@ -243,7 +254,7 @@ def test_half_of_one_public_key_and_half_of_another() -> None:
     for one, other in itertools.permutations(pems, 2):
         half = len(one) // 2
         with contextlib.suppress(OptionError):
-            public_key(Secret(one[:half] + other[half:]), "k")
+            public_key(one[:half] + other[half:])
             continue
         refused += 1
     assert refused >= 10, "of 30, of which seven of eight should be"
@@ -265,7 +276,7 @@ def test_a_public_key_that_is_written_all_the_time(
 
     monkeypatch.setattr(settling, "time", Writer())
     with pytest.raises(OptionError, match=r"k\.pem.*written to all the time"):
-        public_key(Secret(f"file:{file}"), "k")
+        public_key(f"file:{file}")
 
 
 def rsa_numbers_of(bits: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.encryption.encryptor import Encryptor
-from pulsar_spark.encryption.keys import public_key
+from pulsar_spark.encryption.keys import public_keys
 from pulsar_spark.errors import EncryptionError
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options.encryption import DecryptionOptions, KeyPlaces
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TOPIC = "persistent://public/default/t"
 OURS = KeyPlaces((("k", Secret(rsa_pair().private)),))
-ENCRYPTOR = Encryptor({"k": public_key(Secret(rsa_pair().public), "k")})
+ENCRYPTOR = Encryptor(public_keys({"k": Secret(rsa_pair().public)}))
 
 
 def encrypted(frame: StoredFrame) -> StoredFrame:

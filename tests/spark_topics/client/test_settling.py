@@ -68,9 +68,10 @@ def test_half_of_one_and_half_of_another(
 def test_a_file_that_never_rests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not read, as nobody knows what is in it."""
-    file = tmp_path / "file"
+    """It is not read, as nobody knows what is in it, and is named."""
+    file, other = tmp_path / "file", tmp_path / "other"
     file.write_text("any")
+    other.write_text("any")
 
     class Writer(FileClock):
         """The file is written in each pause."""
@@ -81,8 +82,8 @@ def test_a_file_that_never_rests(
 
     clock = Writer()
     monkeypatch.setattr(settling, "time", clock)
-    with pytest.raises(TimeoutError):
-        rested([str(file)], file.read_text)
+    with pytest.raises(TimeoutError, match=f"^{file}$"):
+        rested([str(other), str(file)], file.read_text)
     assert sum(clock.pauses) == pytest.approx(5.0, abs=0.3)
 
 
