@@ -82,7 +82,7 @@ def encryptors(
         None where nothing is to be encrypted.
 
     Raises:
-        OptionError: A key cannot be used on this node.
+        OptionError: A key cannot be used on this node, or is being written.
     """
     places = options.public_keys
     if options.keys is None or places is None:
@@ -95,7 +95,9 @@ def encryptors(
     try:
         keys = public_keys(named)
     except OptionError as error:
-        if options.failure_action != "SEND":
+        # A key that is being written can be used soon.
+        is_for_now = isinstance(error.__cause__, TimeoutError)
+        if is_for_now or options.failure_action != "SEND":
             raise
         warn(
             "Messages are NOT encrypted, as `pulsar.producer.cryptoFailureAction=SEND`"

@@ -82,7 +82,8 @@ def public_keys(places: Mapping[str, Secret]) -> dict[str, PublicKey]:
         places: The place of each key, by name.
 
     Raises:
-        OptionError: One cannot be read, or is none that Pulsar's clients know.
+        OptionError: One cannot be read, or is none that Pulsar's clients know. The
+            cause is a `TimeoutError` where a file is written to all the time.
     """
     # All at once: a moment without changes is waited for, and many would add up.
     return _rested(
@@ -182,7 +183,7 @@ def _rested(load: Callable[[], T], what: str, *places: Secret) -> T:
         return rested(paths, load)
     except TimeoutError as error:
         place = paths[str(error)]
-        raise _unusable(what, place, "it is written to all the time") from None
+        raise _unusable(what, place, "it is written to all the time") from error
 
 
 def _load(load: Any, place: Secret, what: str) -> Any:

@@ -82,12 +82,14 @@ def rested(paths: Iterable[str], read: Callable[[], T]) -> T:
             watched, since = stamps, time.monotonic()
 
 
-def _stamps(paths: Iterable[str]) -> dict[str, list[tuple[int, int, int, int]]]:
-    """Return what differs when files change, by path."""
+def _stamps(paths: Iterable[str]) -> dict[str, list[tuple[int, int, int]]]:
+    """Return what differs when files change, by path.
+
+    Not their inode numbers: some file systems have others at each look.
+    """
     return {
         path: [
-            (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-            for stat in _stats(path)
+            (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in _stats(path)
         ]
         for path in paths
     }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -103,3 +104,23 @@ def test_many_keys_that_have_just_been_replaced(
     monkeypatch.setattr(settling, "time", clock)
     assert encryptors(keys, pytest.fail)
     assert 0.5 <= sum(clock.pauses) <= 0.7
+
+
+@pytest.mark.parametrize("action", ["FAIL", "SEND"])
+def test_a_key_that_is_written_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """Rows are not sent as they are: the key can be used soon."""
+    file = rsa_pair().save(tmp_path, "k").public
+
+    class Writer(FileClock):
+        """The file is written in each pause."""
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            os.utime(file, (self.now, self.now))
+
+    monkeypatch.setattr(settling, "time", Writer())
+    keys = EncryptionOptions(("k",), KeyPlaces((), Secret(f"file:{file}")), action)
+    with pytest.raises(OptionError, match=r"k-public\.pem.*written to all the time"):
+        encryptors(keys, pytest.fail)

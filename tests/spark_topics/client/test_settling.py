@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -168,3 +170,21 @@ def test_a_file_that_is_replaced_by_another_hand(
             raise OptionError("There is none.") from None
 
     assert rested([str(file)], read) == "a"
+
+
+def test_a_file_with_another_inode_number_at_each_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems make them up; the file rests all the same."""
+    file = tmp_path / "file"
+    file.write_text("a")
+    number = itertools.count()
+
+    def stat(path: str) -> SimpleNamespace:
+        real = os.stat(path)
+        facts = {name: getattr(real, name) for name in dir(real) if name[:3] == "st_"}
+        return SimpleNamespace(**facts | {"st_ino": next(number)})
+
+    looks = SimpleNamespace(stat=stat, lstat=stat, path=os.path)
+    monkeypatch.setattr(settling, "os", looks)
+    assert rested([str(file)], file.read_text) == "a"
