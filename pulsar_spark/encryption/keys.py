@@ -232,9 +232,11 @@ def _load_public(pem: bytes) -> object:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
+    key: object
     if b"CERTIFICATE" in pem:
-        return x509.load_pem_x509_certificate(pem).public_key()
-    key = serialization.load_pem_public_key(pem)
+        key = x509.load_pem_x509_certificate(pem).public_key()
+    else:
+        key = serialization.load_pem_public_key(pem)
     if isinstance(key, rsa.RSAPublicKey):
         modulus = key.public_numbers().n
         if any(modulus % factor == 0 for factor in _NO_FACTORS):

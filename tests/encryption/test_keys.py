@@ -34,6 +34,7 @@ from tests.support.fixtures import files_rest as files_rest
 from tests.support.key_pairs import KeyPair, ec_pair, rsa_pair
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 DATA_KEY = bytes(range(32))
@@ -161,12 +162,12 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert private_key(Secret(place), "k").unwrap(closed) == DATA_KEY
 
 
-def test_a_certificate_has_a_public_key() -> None:
-    """Java's client takes one, too."""
-    key = serialization.load_pem_private_key(rsa_pair().private.encode(), None)
+def certificate(pair: KeyPair) -> str:
+    """A certificate of the public key, by the private one."""
+    key = serialization.load_pem_private_key(pair.private.encode(), None)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "k")])
     now = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
-    certificate = (
+    made = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -176,8 +177,12 @@ def test_a_certificate_has_a_public_key() -> None:
         .not_valid_after(now + dt.timedelta(days=1))
         .sign(key, hashes.SHA256())  # type: ignore[arg-type]
     )
-    pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
-    closed = public_key(pem).wrap(DATA_KEY)
+    return made.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def test_a_certificate_has_a_public_key() -> None:
+    """Java's client takes one, too."""
+    closed = public_key(certificate(rsa_pair())).wrap(DATA_KEY)
     assert unwrapped(rsa_pair(), closed) == DATA_KEY
 
 
@@ -247,9 +252,12 @@ def test_what_is_no_public_key() -> None:
             public_key(text)
 
 
-def test_half_of_one_public_key_and_half_of_another() -> None:
+@pytest.mark.parametrize("form", [lambda pair: pair.public, certificate])
+def test_half_of_one_public_key_and_half_of_another(
+    form: Callable[[KeyPair], str],
+) -> None:
     """A third key, which nobody has, is mostly told by a factor."""
-    pems = [rsa_pair(number, 1024).public for number in range(6)]
+    pems = [form(rsa_pair(number, 1024)) for number in range(6)]
     refused = 0
     for one, other in itertools.permutations(pems, 2):
         half = len(one) // 2
