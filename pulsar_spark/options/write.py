@@ -426,14 +426,6 @@ def _check_commit_log(given: Given, write: WriteOptions) -> None:
             " its log of commits by it."
         )
     log, topic = write.commit_topic, write.topic
-    which, name = "idempotenceId", write.idempotence_id or ""
-    if log is not None:
-        which, name = "commitTopic", log.local_name
-    if name.endswith("-markers"):
-        given.problems.append(
-            f"{which} must not end with -markers: so ends the topic of the markers"
-            " that go with another log."
-        )
     if log is not None and log.is_scalable:
         given.problems.append(
             "commitTopic must be an ordinary topic, also where rows go to a scalable"

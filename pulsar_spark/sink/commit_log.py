@@ -582,5 +582,7 @@ def load_marker(message: bytes | memoryview) -> tuple[str, int, int] | None:
     except (*_FOREIGN, IndexError):
         pass
     raise CommitLogError(
-        f"The topic of markers holds a message that is none: {bytes(message)[:200]!r}."
+        "The topic of markers holds a message that is none: "
+        f"{bytes(message)[:200]!r}. No other exactly-once stream may have this topic as"
+        " its log of commits."
     )

@@ -266,10 +266,11 @@ def test_markers_come_back(query_id: str, batch_id: int, partition: int) -> None
     ],
 )
 def test_foreign_markers(message: bytes) -> None:
-    """They are an error that shows the message."""
+    """They are an error that shows the message, and what may be wrong."""
     with pytest.raises(CommitLogError, match="topic of markers") as caught:
         load_marker(message)
     assert repr(message) in str(caught.value)
+    assert "No other exactly-once stream may have this topic" in str(caught.value)
 
 
 # -- what they say ---------------------------------------------------------------------
