@@ -24,6 +24,10 @@ _PAUSE_S = 0.2
 #: Files that nobody has written to for so long are whole, in seconds.
 _RESTING_S = 0.5
 
+#: Where a file was taken away another may come for so long, in seconds. In folders such
+#: as /tmp files come and go all the time.
+_GONE_S = 2.0
+
 #: Files whose times differ no more from now, in seconds, may be changing. A file server
 #: may have another time than this process.
 _DOUBTFUL_S = 10.0
@@ -54,26 +58,35 @@ def rested(paths: Iterable[str], read: Callable[[], T]) -> T:
     """Read files as `settled` does, after a moment in which no file changed.
 
     For what cannot be told from half of it. The moment passes by the clock of this
-    process, and no file may change before the files are read.
+    process, and no file may change before the files are read. A file that has just been
+    taken away, for another to come, is waited for.
 
     Args:
         paths: The files.
         read: Reads them.
 
     Raises:
-        TopicsError: As `settled`.
+        TopicsError: Of ``read``: the files rest, or are gone.
         TimeoutError: A file has changed for too long; the message is its path.
     """
     named = tuple(paths)
     began = since = time.monotonic()
     watched, restless = _stamps(named), named
     while True:
-        has_rested = time.monotonic() - since >= _RESTING_S
-        if has_rested or not _are_fresh(named, _DOUBTFUL_S):
-            made = settled(named, read)
-            if _stamps(named) == watched:
-                return made
-        if time.monotonic() - began > _SETTLED_S:
+        now = time.monotonic()
+        is_late = now - began > _SETTLED_S
+        if now - since >= _RESTING_S or not _are_fresh(named, _DOUBTFUL_S):
+            try:
+                made = read()
+            except TopicsError:
+                may_come = now - began < _GONE_S and any(map(_is_gone, named))
+                is_final = is_late or not (may_come or _are_fresh(named, _SETTLED_S))
+                if is_final and _stamps(named) == watched:
+                    raise
+            else:
+                if _stamps(named) == watched:
+                    return made
+        if is_late:
             raise TimeoutError(restless[0])
         time.sleep(_PAUSE_S)
         stamps = _stamps(named)
@@ -108,9 +121,12 @@ def _are_fresh(paths: Iterable[str], limit_s: float) -> bool:
 
 def _is_fresh(path: str, limit_s: float) -> bool:
     now = time.time()
-    # A file that was taken away, for another to come, has changed its folder. Of a file
-    # that was made elsewhere and renamed, only the second time is new.
+    # Of a file that was made elsewhere and renamed, only the second time is new.
     return any(
-        abs(now - max(stat.st_mtime, stat.st_ctime)) < limit_s
-        for stat in _stats(path) or _stats(os.path.dirname(path) or ".")
+        abs(now - max(stat.st_mtime, stat.st_ctime)) < limit_s for stat in _stats(path)
     )
+
+
+def _is_gone(path: str) -> bool:
+    """Return whether a file may have been there just now: its folder has changed."""
+    return not _stats(path) and _is_fresh(os.path.dirname(path) or ".", _GONE_S)

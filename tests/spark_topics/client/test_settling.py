@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -170,6 +170,55 @@ def test_a_file_that_is_replaced_by_another_hand(
             raise OptionError("There is none.") from None
 
     assert rested([str(file)], read) == "a"
+
+
+@pytest.mark.parametrize(("wait", "pauses_s"), [(settled, 0.0), (rested, 2.0)])
+def test_what_is_not_there_in_a_folder_that_changes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wait: Callable[[list[str], Callable[[], str]], str],
+    pauses_s: float,
+) -> None:
+    """It is soon given up, as in /tmp others come and go all the time."""
+
+    class Others(FileClock):
+        """The folder changes in each pause."""
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            os.utime(tmp_path, (self.now, self.now))
+
+    def read() -> str:
+        raise OptionError("There is none.")
+
+    clock = Others()
+    monkeypatch.setattr(settling, "time", clock)
+    with pytest.raises(OptionError):
+        wait([str(tmp_path / "absent")], read)
+    assert sum(clock.pauses) == pytest.approx(pauses_s, abs=0.3)
+
+
+def test_what_never_rests_and_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whether it can be used: it is no error of who reads."""
+    file = tmp_path / "file"
+    file.write_text("half")
+
+    class Writer(FileClock):
+        """The file is written in each pause from the fifth on."""
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if len(self.pauses) > 4:
+                os.utime(file, (self.now, self.now))
+
+    def read() -> str:
+        raise OptionError("It is damaged.")
+
+    monkeypatch.setattr(settling, "time", Writer())
+    with pytest.raises(TimeoutError):
+        rested([str(file)], read)
 
 
 def test_a_file_with_another_inode_number_at_each_look(
