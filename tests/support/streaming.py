@@ -62,7 +62,7 @@ PLACE_AND_VALUE = (
 )
 
 #: Bounds a failure; says nothing about how long anything should take.
-PATIENCE_S = 240.0
+PATIENCE_S = 400.0
 
 
 @dataclass(frozen=True)
