@@ -187,11 +187,14 @@ def _field_nodes(
     codec: str,
     where: str,
 ) -> list[FieldNode]:
+    written = {named.name: named for named in writer.fields}
+    pairs = {}
     sources = zip(reader.fields, source_fields(writer, reader), strict=True)
-    pairs = {
-        own.name: (None if index is None else writer.fields[index], own)
-        for own, index in sources
-    }
+    for own, index in sources:
+        # An old field may have become several: JSON is not read in the writer's order.
+        split = (written[alias] for alias in own.aliases if alias in written)
+        theirs = next(split, None) if index is None else writer.fields[index]
+        pairs[own.name] = theirs, own
     nodes = []
     for field in wanted:
         path = f"{where}.{field.name}" if where else field.name
