@@ -289,7 +289,7 @@ class ConsumerSet(Generic[C]):
         member.connection.tell(member.close())
         member.connection.detach(member.consumer_id)
         if isinstance(error, (BrokerError, TransportError, AskAgainError)):
-            error = error.about(topic)
+            error = error.about(member.topic)
         self.failures[topic] = error
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from pulsar_spark.client.connection import Connection
@@ -87,7 +87,10 @@ def begin(peekers: ConsumerSet[P]) -> None:
 
 
 def ask_positions(
-    peekers: ConsumerSet[P], meanwhile: Callable[[], None] = lambda: None
+    peekers: ConsumerSet[P],
+    names: Iterable[str] | None = None,
+    *,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
     """Ask for the cursor of each member, and the end of the topic partition.
 
@@ -95,9 +98,10 @@ def ask_positions(
 
     Args:
         peekers: Subscribed already.
+        names: The members to ask about, None for all.
         meanwhile: Called after all questions were sent.
     """
-    replies = peekers.step(lambda peeker: peeker.get_last(), meanwhile=meanwhile)
+    replies = peekers.step(lambda peeker: peeker.get_last(), names, meanwhile=meanwhile)
     for name, reply in replies.items():
         peekers.members[name].positions = reply
 

@@ -39,10 +39,10 @@ from pulsar_spark.errors import (
     ReadTimeoutError,
     TransactionLostError,
 )
-from pulsar_spark.message_id import TxnId
-from pulsar_spark.sink.commit_check import SWEEP_MS, CommitCheck, Place
+from pulsar_spark.message_id import MessageId, TxnId
+from pulsar_spark.sink.commit_check import CommitCheck, sweep
 from pulsar_spark.sink.commit_log import Part
-from pulsar_spark.sink.visibility import Visibility, find_out
+from pulsar_spark.sink.visibility import Place, Visibility, find_out
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.client.retry import Retry
 from spark_topics.text import counted, list_names
@@ -65,11 +65,15 @@ class Outcome:
         visible: Tasks whose rows are visible.
         lost: Those whose rows are not, and will never be.
         unknown: Those of which that is not known, with the reason.
+        held_back: Those of ``unknown`` that open transactions hold back.
+        is_looked_up: Whether entries were looked at.
     """
 
     visible: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     unknown: dict[int, str] = field(default_factory=dict)
+    held_back: set[int] = field(default_factory=set)
+    is_looked_up: bool = False
 
 
 class BatchCommit:
@@ -107,7 +111,11 @@ class BatchCommit:
         with CommitCheck(self._pool, written, self._timeout_ms / 1000) as check:
             together(check.attach, partial(self._confirm, parts))
             outcome = self.settle(parts)
-            left_out = check.left_out(parts[task].txn for task in outcome.visible)
+            # A look takes time, in which topics may be unloaded, or drop rows.
+            left_out = check.left_out(
+                (parts[task].txn for task in outcome.visible),
+                is_late=outcome.is_looked_up,
+            )
         if outcome.unknown:
             raise in_doubt(outcome)
         if outcome.lost:
@@ -191,69 +199,75 @@ class BatchCommit:
 
     def _look_up(self, parts: Mapping[int, Part], outcome: Outcome) -> None:
         """Find out what became of transactions that are over."""
+        outcome.is_looked_up = True
         retry = self._patience()
+        entries = {
+            Place(part.txn, topic): entry
+            for part in parts.values()
+            for topic, entry in part.entries.items()
+            if entry is not None
+        }
+        states: dict[Place, Visibility | PulsarSparkError] = {}
+        pending, was_swept = entries, False
+        while pending:
+            turn = self._pool.retry(self._pool.options.operation_timeout_s)
+            states |= find_out(self._pool, pending, turn, one_tells=True)
+            if was_swept and retry.remaining_s == 0:
+                break
+            pending = self._sweep(states, entries)
+            was_swept = True
         for task, part in parts.items():
-            try:
-                state = self._state(part, retry)
-            except PulsarSparkError as error:
-                outcome.unknown[task] = error.message
-                continue
-            match state:
-                case Visibility.VISIBLE:
-                    outcome.visible.append(task)
-                case Visibility.ABORTED:
-                    outcome.lost.append(task)
-                case Visibility.REMOVED:
-                    outcome.unknown[task] = _REMOVED
-                case None:
-                    outcome.unknown[task] = _NO_ENTRY
+            places = (Place(part.txn, topic) for topic in part.entries)
+            self._note(task, [states[p] for p in places if p in states], outcome)
 
-    def _state(self, part: Part, retry: Retry) -> Visibility | None:
-        """Return what became of the entries of a transaction that is over.
+    def _sweep(
+        self,
+        states: Mapping[Place, Visibility | PulsarSparkError],
+        entries: Mapping[Place, MessageId],
+    ) -> dict[Place, MessageId]:
+        """Have topic partitions drop rows of transactions of which none are visible.
 
         Returns:
-            ``VISIBLE`` if that is so of any of them. None where none is known.
-
-        Raises:
-            PulsarSparkError: It cannot be found out in time.
+            The entries of which more may be known later.
         """
-        states: set[Visibility] = set()
-        pending = {t: entry for t, entry in part.entries.items() if entry is not None}
-        failed: dict[str, PulsarSparkError] = {}
-        # One that can be read now tells, whatever holds back the others.
-        for turn in (self._pool.retry(0.0), retry):
-            failed = {}
-            for topic, entry in pending.items():
-                try:
-                    state = find_out(self._pool, topic, entry, turn)
-                except PulsarSparkError as error:
-                    failed[topic] = error
-                    continue
-                if state is Visibility.VISIBLE:
-                    return state
-                states.add(state)
-            pending = {topic: pending[topic] for topic in failed}
-            if not pending:
-                # What was removed may have been visible.
-                removed = states & {Visibility.REMOVED}
-                return next(iter(removed or states), None)
-            if turn is not retry and not part.txn.is_scalable:
-                self._drop(part.txn, failed)
-        raise next(iter(failed.values()))
+        visible = {p.txn for p, s in states.items() if s is Visibility.VISIBLE}
+        failed = {
+            place: state
+            for place, state in states.items()
+            if isinstance(state, PulsarSparkError) and place.txn not in visible
+        }
+        # All rows have to be held back, and not be out of sight for another reason.
+        unreadable = {
+            place.txn
+            for place, error in failed.items()
+            if not isinstance(error, ReadTimeoutError)
+        }
+        sweep(
+            self._pool,
+            [p for p in failed if p.txn not in unreadable and not p.txn.is_scalable],
+        )
+        return {p: entries[p] for p, error in failed.items() if error.retriable}
 
-    def _drop(self, txn: TxnId, failed: Mapping[str, PulsarSparkError]) -> None:
-        """Have topic partitions drop rows of a transaction of which none are visible.
-
-        Args:
-            txn: The transaction, which is over.
-            failed: Why rows cannot be looked at. Nothing is done unless all are held
-                back.
-        """
-        if all(isinstance(error, ReadTimeoutError) for error in failed.values()):
-            try:
-                self._transactions.sweep(txn.most, list(failed), SWEEP_MS)
-            except PulsarSparkError as error:
-                logger.info("%s", error)
+    def _note(
+        self,
+        task: int,
+        states: Collection[Visibility | PulsarSparkError],
+        outcome: Outcome,
+    ) -> None:
+        """Note what became of a task's rows, by what became of entries."""
+        errors = [state for state in states if isinstance(state, PulsarSparkError)]
+        if Visibility.VISIBLE in states:
+            outcome.visible.append(task)
+        elif errors:
+            outcome.unknown[task] = errors[0].message
+            if all(isinstance(error, ReadTimeoutError) for error in errors):
+                outcome.held_back.add(task)
+        elif Visibility.REMOVED in states:  # what was removed may have been visible
+            outcome.unknown[task] = _REMOVED
+        elif states:
+            outcome.lost.append(task)
+        else:
+            outcome.unknown[task] = _NO_ENTRY
 
     def _patience(self) -> Retry:
         # Nothing of this write is open for longer, and holds back what is looked up.
@@ -292,7 +306,11 @@ def in_doubt(outcome: Outcome) -> CommitInDoubtError:
 
 
 def left_out_error(
-    places: Collection[Place], tasks: Mapping[TxnId, int], batch_id: int = -1
+    places: Collection[Place],
+    tasks: Mapping[TxnId, int],
+    batch_id: int = -1,
+    *,
+    is_partial: bool = False,
 ) -> TransactionLostError:
     """Return the error for rows that a commit has left out.
 
@@ -300,23 +318,29 @@ def left_out_error(
         places: Where.
         tasks: The number of each transaction's task.
         batch_id: The micro-batch, -1 for a batch write.
+        is_partial: Whether transactions of other tasks had expired.
     """
     numbers = sorted({tasks[place.txn] for place in places})
     topics = sorted({place.topic_partition for place in places})
     what = "this write" if batch_id < 0 else f"micro-batch {batch_id}"
-    then = (
-        "To repeat the write stores the others twice."
-        if batch_id < 0
-        else "A restart goes on with the next micro-batch."
-    )
+    rest = f"all other rows of {what} are."
+    if batch_id < 0:
+        then = f"{rest} To repeat the write stores the others twice."
+    elif is_partial:
+        then = (
+            "all other rows of these tasks are. Transactions of other tasks had "
+            "expired: a restart writes the rows of the other tasks, and no others."
+        )
+    else:
+        then = f"{rest} A restart goes on with the next micro-batch."
     return TransactionLostError(
         batch_id,
         numbers,
         f"Pulsar left {counted(len(topics), 'topic partition')} out of the commit of "
         f"{what}: {list_names(topics)}. That happens where topics are unloaded at that "
         f"moment. What the tasks {_numbers(numbers)} wrote there is not visible and "
-        f"will never be; all other rows of {what} are. {then} Commits of a role that "
-        "is one of `superUserRoles` in broker.conf are mended instead.",
+        f"will never be; {then} Commits of a role that is one of `superUserRoles` in "
+        "broker.conf are mended instead.",
     )
 
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from itertools import chain
 
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
 from pulsar_spark.client.lookup import TopicLookup
@@ -46,7 +46,7 @@ from pulsar_spark.client.transactions import TransactionClient
 from pulsar_spark.errors import PulsarSparkError
 from pulsar_spark.message_id import LATEST, MessageId, TxnId
 from pulsar_spark.sink.commit_log import Written
-from pulsar_spark.sink.visibility import Visibility, find_out
+from pulsar_spark.sink.visibility import Place, Visibility, find_out
 from pulsar_spark.system import warn_once
 from pulsar_spark.topics import topic_of
 from pulsar_spark.wire.commands import (
@@ -55,30 +55,18 @@ from pulsar_spark.wire.commands import (
     end_txn_on_partition,
 )
 from spark_topics.client.retry import ASKED_TOGETHER
-from spark_topics.text import list_names
+from spark_topics.text import counted, list_names
 
 logger = logging.getLogger("pulsar_spark.sink")
 
 #: How long a transaction lives that makes topic partitions drop others, in ms.
-SWEEP_MS = 60_000
+_SWEEP_MS = 60_000
 
 #: A reader of a topic partition costs a broker as much as so many further markers.
 _READER_MARKERS = 8
 
 #: The lower half of the id of a transaction that no coordinator begins.
 _NEVER_BEGUN = 2**63 - 1
-
-
-class Place(NamedTuple):
-    """Where a transaction wrote.
-
-    Attributes:
-        txn: The transaction.
-        topic_partition: Full name.
-    """
-
-    txn: TxnId
-    topic_partition: str
 
 
 class CommitCheck:
@@ -119,7 +107,7 @@ class CommitCheck:
 
         A role that may not read, either, leaves the commit unchecked, with a warning.
         """
-        topics = {topic for written in self._written.values() for topic in written}
+        topics = dict.fromkeys(chain.from_iterable(self._written.values()))
         markers = sum(map(len, self._written.values()))
         if not topics:
             return
@@ -250,38 +238,36 @@ class CommitCheck:
         # rows: that is worth a look, and no wait.
         patience_s = self._pool.options.operation_timeout_s if refused else 0.0
         retry = self._pool.retry(patience_s)
-        dropped: list[Place] = []
         untold = [place for place in refused if place in moved]
         rows = {p: e for p, e in moved.items() if p.topic_partition != self._markers}
         self._untold_markers += [place for place in untold if place not in rows]
-        try:
-            self._sweep(place for place in untold if place in rows)
-            for place, entry in rows.items():
-                topic = place.topic_partition
-                if entry is None:
-                    continue
-                if find_out(self._pool, topic, entry, retry) is Visibility.ABORTED:
-                    dropped.append(place)
-        except PulsarSparkError as error:
+        sweep(self._pool, (place for place in untold if place in rows))
+        entries = {place: entry for place, entry in rows.items() if entry is not None}
+        states = find_out(self._pool, entries, retry)
+        errors = [e for e in states.values() if isinstance(e, PulsarSparkError)]
+        if errors:
             level = logging.WARNING if refused else logging.DEBUG
-            logger.log(level, "A commit could not be checked: %s", error)
-        return dropped
+            what = counted(len(errors), "topic partition")
+            text = "A commit could not be checked on %s: %s"
+            logger.log(level, text, what, errors[0])
+        return [place for place in entries if states[place] is Visibility.ABORTED]
 
     def forget_markers(self) -> None:
         """Have the topic of markers drop what it was not told of. Nothing needs it."""
+        sweep(self._pool, self._untold_markers)
+
+
+def sweep(pool: ConnectionPool, places: Iterable[Place]) -> None:
+    """Have topic partitions drop the rows that they were not told of, if possible."""
+    topics: dict[int, dict[str, None]] = {}
+    for txn, topic in places:
+        topics.setdefault(txn.most, {})[topic] = None
+    transactions = TransactionClient(pool)
+    for coordinator, names in topics.items():
         try:
-            self._sweep(self._untold_markers)
+            transactions.sweep(coordinator, list(names), _SWEEP_MS)
         except PulsarSparkError as error:
             logger.info("%s", error)
-
-    def _sweep(self, places: Iterable[Place]) -> None:
-        """Have topic partitions drop the rows that they were not told of."""
-        topics: dict[int, list[str]] = {}
-        for txn, topic in places:
-            topics.setdefault(txn.most, []).append(topic)
-        transactions = TransactionClient(self._pool)
-        for coordinator, names in topics.items():
-            transactions.sweep(coordinator, names, SWEEP_MS)
 
 
 def _shows(last: MessageId | None, entry: MessageId | None) -> bool:

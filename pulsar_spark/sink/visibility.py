@@ -16,23 +16,39 @@ skips it, and the reader's mark-delete position shows that::
 from __future__ import annotations
 
 import enum
-import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet
 from pulsar_spark.client.peek import Peeker, ask_positions, begin
 from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.errors import PulsarSparkError, ReadTimeoutError
-from pulsar_spark.message_id import MessageId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.wire.protocol import Delivery
 from spark_topics.client.retry import Retry
 
 #: How long a delivery is waited for before the position is looked at, in seconds.
 _TICK_S = 0.1
 
-#: How often at least, also when there is no time left: brokers take a moment.
+#: How often, before readers are closed and begin again: brokers take a moment.
 _TICKS = 20
+
+#: So many entries are looked at together.
+_TOGETHER = 1_000
+
+
+class Place(NamedTuple):
+    """Where a transaction wrote.
+
+    Attributes:
+        txn: The transaction.
+        topic_partition: Full name.
+    """
+
+    txn: TxnId
+    topic_partition: str
 
 
 class Visibility(enum.Enum):
@@ -47,35 +63,71 @@ class Visibility(enum.Enum):
 
 
 def find_out(
-    pool: ConnectionPool, topic_partition: str, entry: MessageId, retry: Retry
-) -> Visibility:
-    """Find out what became of an entry of a transaction that is over.
+    pool: ConnectionPool,
+    entries: Mapping[Place, MessageId],
+    retry: Retry,
+    *,
+    one_tells: bool = False,
+) -> dict[Place, Visibility | PulsarSparkError]:
+    """Find out what became of entries of transactions that are over, all together.
 
     Args:
         pool: The cluster's connections.
-        topic_partition: Full name.
-        entry: Its message id.
-        retry: How long to try, and to wait for transactions that hold it back.
+        entries: The message id of an entry at each place.
+        retry: How long to try, and to wait for transactions that hold entries back.
+        one_tells: Whether the search for a transaction ends at a visible entry.
 
-    Raises:
-        PulsarSparkError: It cannot be found out in that time.
+    Returns:
+        What became of each; an error where it cannot be found out in that time.
     """
-    arrived = threading.Condition()
-    while True:
-        readers: ConsumerSet[_Reader] = ConsumerSet(
-            pool, lambda topic, to: _Reader(topic, to, entry, arrived)
-        )
-        try:
-            with readers:
-                return _ask(readers, topic_partition, entry, arrived, retry)
-        except PulsarSparkError as error:
-            retry.pause(error)
+    states: dict[Place, Visibility | PulsarSparkError] = {}
+    pending = list(entries)
+    while pending:
+        for first in range(0, len(pending), _TOGETHER):
+            chunk = pending[first : first + _TOGETHER]
+            states |= _look(pool, {place: entries[place] for place in chunk})
+        again: dict[Place, PulsarSparkError] = {}
+        for place in pending:
+            state = states[place]
+            if isinstance(state, PulsarSparkError) and state.retriable:
+                again[place] = state
+        if one_tells:
+            visible = {p.txn for p, s in states.items() if s is Visibility.VISIBLE}
+            again = {p: error for p, error in again.items() if p.txn not in visible}
+        pending = list(again)
+        if pending:
+            try:
+                retry.pause(again[pending[0]])
+            except PulsarSparkError:
+                break
+    return states
 
 
 class _Reader(Peeker):
     """Keeps where the first entry is that comes."""
 
-    first: tuple[int, int] | None = None
+    def __init__(
+        self,
+        place: Place,
+        connection: Connection,
+        entry: MessageId,
+        arrived: threading.Condition,
+    ) -> None:
+        super().__init__(place.topic_partition, connection, entry, arrived)
+        self.place = place
+        self.entry = entry
+        self.first: tuple[int, int] | None = None
+
+    @property
+    def is_beyond(self) -> bool:
+        """Return whether the broker has passed over the entry."""
+        return self.positions.before.position >= self.entry.position
+
+    @property
+    def state(self) -> Visibility:
+        """Return what the entry that came says about the entry asked for."""
+        is_it = self.first == self.entry.position
+        return Visibility.VISIBLE if is_it else Visibility.ABORTED
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         with self._arrived:
@@ -84,39 +136,60 @@ class _Reader(Peeker):
             self._arrived.notify_all()
 
 
+def _look(
+    pool: ConnectionPool, entries: Mapping[Place, MessageId]
+) -> dict[Place, Visibility | PulsarSparkError]:
+    """Read once from each entry on."""
+    places = {f"{number}": place for number, place in enumerate(entries)}
+    arrived = threading.Condition()
+
+    def make(name: str, to: Connection) -> _Reader:
+        return _Reader(places[name], to, entries[places[name]], arrived)
+
+    states: dict[Place, Visibility | PulsarSparkError] = {}
+    with ConsumerSet(pool, make) as readers:
+        readers.connect(places, lambda name: places[name].topic_partition)
+        begin(readers)
+        pending: dict[str, _Reader] = {}
+        for name, reader in readers.members.items():
+            if reader.is_beyond:
+                states[reader.place] = Visibility.REMOVED
+            else:
+                pending[name] = reader
+                reader.grant(1)
+        for _ in range(_TICKS):
+            if pending:
+                pending = _ask(readers, pending, arrived, states)
+        for reader in pending.values():
+            states[reader.place] = _held_back(reader.topic, reader.entry)
+        for name, error in readers.take_failures().items():
+            states[places[name]] = error
+    return states
+
+
+def _is_told(reader: _Reader) -> bool:
+    return reader.first is not None or not reader.is_open
+
+
 def _ask(
     readers: ConsumerSet[_Reader],
-    topic: str,
-    entry: MessageId,
+    pending: Mapping[str, _Reader],
     arrived: threading.Condition,
-    retry: Retry,
-) -> Visibility:
-    readers.connect([topic])
-    begin(readers)
-    if _mark_delete(readers) >= entry.position:
-        return Visibility.REMOVED
-    reader = readers.members[topic]
-    reader.grant(1)
-    for tick in itertools.count(1):
-        with arrived:
-            arrived.wait_for(lambda: reader.first or not reader.is_open, _TICK_S)
-            first = reader.first
-        if first is not None:
-            is_it = first == entry.position
-            return Visibility.VISIBLE if is_it else Visibility.ABORTED
-        ask_positions(readers)
-        if _mark_delete(readers) >= entry.position:
-            return Visibility.ABORTED
-        if retry.remaining_s == 0 and tick >= _TICKS:
-            break
-    raise _held_back(topic, entry)
-
-
-def _mark_delete(readers: ConsumerSet[_Reader]) -> tuple[int, int]:
-    for error in readers.take_failures().values():
-        raise error
-    (reader,) = readers.members.values()
-    return reader.positions.before.position
+    states: dict[Place, Visibility | PulsarSparkError],
+) -> dict[str, _Reader]:
+    """Wait a moment, note what is known, and return the readers that know nothing."""
+    with arrived:
+        arrived.wait_for(lambda: all(map(_is_told, pending.values())), _TICK_S)
+    asked = {name: reader for name, reader in pending.items() if reader.first is None}
+    states.update({r.place: r.state for n, r in pending.items() if n not in asked})
+    ask_positions(readers, asked)
+    left: dict[str, _Reader] = {}
+    for name, reader in asked.items():
+        if reader.is_beyond:
+            states[reader.place] = Visibility.ABORTED
+        elif name in readers.members:
+            left[name] = reader
+    return left
 
 
 def _held_back(topic: str, entry: MessageId) -> ReadTimeoutError:
@@ -124,4 +197,5 @@ def _held_back(topic: str, entry: MessageId) -> ReadTimeoutError:
         f"{topic}: readers do not get to {entry}, because a transaction that began "
         "before is still open. `pulsar-admin transactions slow-transactions` shows it.",
         topic_partition=topic,
+        retriable=True,
     )

@@ -27,7 +27,7 @@ from pulsar_spark.client.transactions import TransactionClient, TxnStatus, statu
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options.client import ClientOptions
 from pulsar_spark.options.service_url import parse_service_url
-from pulsar_spark.sink.visibility import Visibility, find_out
+from pulsar_spark.sink.visibility import Place, Visibility, find_out
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.wire.commands import TxnAction
@@ -904,7 +904,7 @@ class TestTransactions:
         ):
             segment = topic.layout.names[0]
             client = TransactionClient(pool, is_scalable=True)
-            entries: dict[TxnAction, MessageId] = {}
+            entries: dict[TxnAction, dict[Place, MessageId]] = {}
             with Producers(pool, ProducerSettings(transactional=True)) as producers:
                 producers.open([segment])
                 producer = producers.get(segment)
@@ -913,7 +913,8 @@ class TestTransactions:
                     producers.send(producer, producer.plain_entry(b"row", txn=txn))
                     producers.flush()
                     assert producer.stored.last_message is not None
-                    entries[action] = producer.stored.last_message
+                    place = Place(txn, segment)
+                    entries[action] = {place: producer.stored.last_message}
                     other = next(one for one in TxnAction if one is not action)
                     for asked, status in [
                         (action, TxnStatus.DONE),
@@ -937,7 +938,8 @@ class TestTransactions:
                     (TxnAction.ABORT, Visibility.ABORTED),
                 ]:
                     retry = pool.retry(30.0)
-                    assert find_out(pool, segment, entries[action], retry) is seen
+                    found = find_out(pool, entries[action], retry)
+                    assert [*found.values()] == [seen]
                 if not topic.layout.segments[0].is_sealed:
                     topic.split(0)
 

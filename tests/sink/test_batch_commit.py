@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -33,6 +34,7 @@ from tests.support.scripted_broker import (
     Session,
     client_options,
     cut,
+    leaving_out,
     refuse,
     silence,
     single,
@@ -276,6 +278,80 @@ def test_somebody_else_holds_it_back_for_ever(
     assert "before you repeat the write" in str(error)
     assert "slow-transactions" in str(error)
     assert TOPIC in str(error)
+
+
+@pytest.fixture
+def pool_in_time(scripted: ScriptedBroker) -> Iterator[ConnectionPool]:
+    """The same by a true clock, for what waits for readers."""
+    scripted.partitions[COORDINATORS] = 1
+    for topic in (TOPIC, OTHER):
+        scripted.add_topic(topic)
+    one = ConnectionPool(client_options(scripted.address, operation_timeout_s=1.0))
+    yield one
+    one.close()
+
+
+def write_to_both(pool: ConnectionPool) -> dict[int, Part]:
+    """A task that wrote a row to each topic partition."""
+    written = write_in_transactions(pool, [TOPIC, OTHER], TTL_MS)
+    return {task: Part(*part) for task, part in enumerate(written.items())}
+
+
+def left_out_and_lost(*topics: str) -> Action:
+    """The commit leaves topics out, and its answer is lost."""
+
+    def lose(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        leaving_out(*topics)(broker, replace(session, is_muted=True), c)
+        broker.hang_up(session)
+
+    return lose
+
+
+@pytest.mark.parametrize(
+    ("turns", "timeout_s"), [(1, 20.0), (3, 1.0)], ids=["soon", "late"]
+)
+def test_held_back_where_it_was_not_left_out(
+    scripted: ScriptedBroker, pool_in_time: ConnectionPool, turns: int, timeout_s: float
+) -> None:
+    """Rows are dropped late, so that telling may mend; if not, an error says so."""
+    options = pool_in_time.options
+    pool_in_time.options = replace(options, operation_timeout_s=timeout_s)
+    older = scripted.hold_back(OTHER)
+    parts = write_to_both(pool_in_time)
+    begun = []
+
+    def release(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        usual(broker, session, c)
+        begun.append(c)
+        if len(begun) == 2 * turns + 1:  # a reader of each topic partition
+            broker.start_thread(lambda: broker.expire(older))
+
+    scripted.script("END_TXN", left_out_and_lost(TOPIC))
+    scripted.always("FLOW", release)
+    if turns == 1:
+        commit(pool_in_time, parts)
+        assert not scripted.dropped
+    else:
+        with pytest.raises(TransactionLostError, match=f"this write: {TOPIC}"):
+            commit(pool_in_time, parts)
+        assert scripted.dropped == {(parts[0].txn, TOPIC)}
+    assert not scripted.left_out
+
+
+def test_rows_that_are_dropped_at_the_second_try(
+    scripted: ScriptedBroker, pool_in_time: ConnectionPool
+) -> None:
+    """No topic partition was told of a commit: the rows are lost, and that is said."""
+    parts = write_to_both(pool_in_time)
+    scripted.script(
+        "END_TXN",
+        left_out_and_lost(TOPIC, OTHER),
+        refuse("TransactionNotFound"),
+        refuse("NotAllowedError"),
+    )
+    with pytest.raises(TransactionLostError, match="Nothing of this write is visible"):
+        commit(pool_in_time, parts)
+    assert len(scripted.dropped) == 2
 
 
 def test_the_entry_was_removed(scripted: ScriptedBroker, pool: ConnectionPool) -> None:

@@ -651,6 +651,15 @@ class ScriptedBroker:
                     self.outcomes[known] = TxnAction.ABORT
         self._deliver_all()
 
+    def hold_back(self, topic: str) -> TxnId:
+        """Holds readers back by an open transaction of a coordinator of its own."""
+        txn = TxnId(7, 0)
+        with self._lock:
+            self.transactions[txn] = [topic]
+        entry = single(b"", txnid_most_bits=txn.most, txnid_least_bits=txn.least)
+        self.append(topic, entry)
+        return txn
+
     def leave_out(self, txn: TxnId, topics: Sequence[str]) -> None:
         """Keeps a commit that is about to come from topic partitions."""
         with self._lock:
