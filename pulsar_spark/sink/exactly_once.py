@@ -55,11 +55,12 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink import commit_protocol
 from pulsar_spark.sink.batch_commit import BatchCommit, in_doubt, left_out_error
-from pulsar_spark.sink.commit_check import CommitCheck, Place
+from pulsar_spark.sink.commit_check import CommitCheck
 from pulsar_spark.sink.commit_log import (
     Began,
     Outcome,
     Part,
+    Partial,
     Record,
     Term,
     Written,
@@ -89,6 +90,7 @@ from pulsar_spark.sink.commit_protocol import (
 )
 from pulsar_spark.sink.journal import Journal
 from pulsar_spark.sink.tally import Tally
+from pulsar_spark.sink.visibility import Place
 from pulsar_spark.wire.commands import TxnAction
 from spark_topics.client.retry import Retry
 
@@ -241,7 +243,10 @@ class CommitProtocol:
             if self._check is not None:
                 self._check.forget_markers()
             if self._left_out:
-                raise left_out_error(self._left_out, self._tasks, record.batch_id)
+                raise left_out_error(
+                    *(self._left_out, self._tasks, record.batch_id),
+                    is_partial=isinstance(record, Partial),
+                )
         return message_id
 
     def _check_commits(self, parts: Mapping[int, Part], *, is_late: bool) -> None:
@@ -407,13 +412,16 @@ class CommitProtocol:
         Raises:
             CommitInDoubtError: The coordinators have forgotten the transactions, and
                 the entries that would have told are gone.
-            ReadTimeoutError: Markers are held back, and no entries are known.
+            ReadTimeoutError: Markers are held back, and so are entries, or none are
+                known.
         """
         if self._held_back and not all(part.entries for part in effect.parts.values()):
             raise self._held_back
         timeout_ms = 0 if effect.is_told else round(self._ending_s * 1000)
         outcome = BatchCommit(self._pool, timeout_ms).settle(effect.parts)
         if outcome.unknown and not effect.is_told:
+            if self._held_back and outcome.held_back == outcome.unknown.keys():
+                raise self._held_back
             raise in_doubt(outcome)
         return frozenset(outcome.visible)
 
