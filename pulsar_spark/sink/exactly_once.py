@@ -106,8 +106,8 @@ T = TypeVar("T")
 #: timeout, and is carried out by the next attempt.
 _ENDING_PATIENCE = 3
 
-#: How many entries a decision names, which is a single message.
-_NAMED = 20_000
+#: How many bytes of entries a decision names, which is a single message.
+_NAMED_BYTES = 256 * 1024
 
 
 class CommitProtocol:
@@ -426,19 +426,26 @@ class CommitProtocol:
         return frozenset(outcome.visible)
 
 
-def _named(written: Mapping[int, Written]) -> dict[int, Written]:
+def _named(written: Mapping[int, Written]) -> Mapping[int, Written]:
     """Return as much of what tasks wrote as a decision names."""
-    most = max(_NAMED // max(len(written), 1), 1)
-    named: dict[int, Written] = {}
-    for number, entries in written.items():
+    by_use = {number: [*w.items()][::-1] for number, w in written.items()}
+    for entries in by_use.values():
         # Known entries tell more. Segments that were sealed are before others.
-        by_use = list(entries.items())[::-1]
-        by_use.sort(key=lambda entry: entry[1] is None)
-        if by_use:
-            named[number] = {
-                topic: entry and MessageId(*entry.position)  # as the log gives it back
-                for topic, entry in by_use[:most]
-            }
+        entries.sort(key=lambda entry: entry[1] is None)
+    named: dict[int, dict[str, MessageId | None]] = {}
+    topics: set[str] = set()
+    size_bytes = 0
+    # In turn, an entry of each task: one is enough to prove a commit.
+    for turn in range(max(map(len, by_use.values()), default=0)):
+        for number, entries in by_use.items():
+            for topic, entry in entries[turn : turn + 1]:
+                known = entry and MessageId(*entry.position)  # as the log gives it back
+                size_bytes += len(f"{known and known.position}") + 8
+                size_bytes += 0 if topic in topics else len(topic) + 4
+                if size_bytes > _NAMED_BYTES:
+                    return named
+                topics.add(topic)
+                named.setdefault(number, {})[topic] = known
     return named
 
 

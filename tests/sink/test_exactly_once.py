@@ -43,6 +43,7 @@ from pulsar_spark.sink.commit_log import (
 from pulsar_spark.sink.exactly_once import (
     CommitProgress,
     CommitProtocol,
+    _named,
     marker,
     markers_topic,
 )
@@ -915,6 +916,26 @@ def test_markers_that_are_held_back(world: World) -> None:
         protocol(world).recover()
     world.expire(foreign)
     assert protocol(world).recover().committed == 0
+
+
+@pytest.mark.parametrize("name", ["t-%d", "a-topic-of-some-length-" * 8 + "%d"])
+@pytest.mark.parametrize("tasks", [1, 30_000])
+def test_what_a_decision_names(tasks: int, name: str) -> None:
+    """It stays a single message, however many topics were written to."""
+    per_task = 60_000 // tasks
+    written = {
+        number: {
+            f"persistent://public/default/{name % (number + place)}": MessageId(7, 1)
+            for place in range(per_task)
+        }
+        for number in range(tasks)
+    }
+    txns = {number: TxnId(0, number) for number in written}
+    sizes = [
+        len(dump_record(Prepared(0, txns, entries=entries)))
+        for entries in ({}, _named(written))
+    ]
+    assert 200_000 < sizes[1] - sizes[0] < 400_000
 
 
 def test_spark_asks_to_abort_what_was_decided(world: World) -> None:
