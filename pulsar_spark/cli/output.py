@@ -18,7 +18,7 @@ UNKNOWN = "-"
 
 
 class OutputError(Exception):
-    """What a command prints cannot be written: a full disk, or a reader that ended."""
+    """Output of a command cannot be written: a full disk, or a reader that ended."""
 
 
 def say(text: str = "") -> None:

@@ -254,7 +254,7 @@ def _open(location: str) -> tuple[Any, str]:
 
 
 def _quoted(rest: str) -> str:
-    """Return what follows a scheme with the path as Arrow decodes it.
+    """Return the rest of a URI with the path as Arrow decodes paths.
 
     In Hadoop's paths a space and a ``%`` stand for themselves.
     """

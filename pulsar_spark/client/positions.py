@@ -247,8 +247,8 @@ class PositionLookup:
             for name, answer in answers.items()
             if is_segment(name) and isinstance(answer, TopicPositions)
         }
-        said = {name: answer.last for name, answer in segments.items()}
-        ends = readable_ends(self._pool, said, read_compacted=self._read_compacted)
+        lasts = {name: answer.last for name, answer in segments.items()}
+        ends = readable_ends(self._pool, lasts, read_compacted=self._read_compacted)
         for name, end in ends.items():
             if isinstance(end, PulsarSparkError):
                 answers[name] = end
@@ -279,7 +279,7 @@ def _agreed(
     earliest: TopicPositions | PulsarSparkError,
     latest: TopicPositions | PulsarSparkError,
 ) -> TopicPositions | PulsarSparkError | None:
-    """Return what two readers say of a time; None where it takes a third one."""
+    """Return the place of a time by two readers; None where a third is needed."""
     for positions in (earliest, latest):
         if isinstance(positions, PulsarSparkError):
             return positions
@@ -300,7 +300,7 @@ def _settled(
     first: TopicPositions | PulsarSparkError,
     third: TopicPositions | PulsarSparkError,
 ) -> TopicPositions | PulsarSparkError:
-    """Return what a reader that was not forgotten says, by the place of a later one."""
+    """Return the place of a reader that was not forgotten, by a later place."""
     assert isinstance(first, TopicPositions)
     assert first.last is not None
     if isinstance(third, PulsarSparkError):

@@ -31,7 +31,7 @@ _MOST_WRAPPED_BYTES = 2048
 _MOST_TRIES = 16
 
 #: Further tries of a task for entries with more recipients, until one of them succeeds.
-#: Whoever floods a task with data keys of no use takes a second of its time.
+#: A flood of useless data keys takes a second of a task.
 _FURTHER_TRIES = 1000
 
 #: Private keys of one place that are kept: the one it has, and those it had before.

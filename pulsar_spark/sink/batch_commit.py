@@ -254,7 +254,7 @@ class BatchCommit:
         states: Collection[Visibility | PulsarSparkError],
         outcome: Outcome,
     ) -> None:
-        """Note what became of a task's rows, by what became of entries."""
+        """Note the state of a task's rows, by the states of entries."""
         errors = [state for state in states if isinstance(state, PulsarSparkError)]
         if Visibility.VISIBLE in states:
             outcome.visible.append(task)

@@ -253,12 +253,12 @@ class CommitCheck:
         return [place for place in entries if states[place] is Visibility.ABORTED]
 
     def forget_markers(self) -> None:
-        """Have the topic of markers drop what it was not told of. Nothing needs it."""
+        """Have the topic of markers drop markers of untold commits."""
         sweep(self._pool, self._untold_markers)
 
 
 def sweep(pool: ConnectionPool, places: Iterable[Place]) -> None:
-    """Have topic partitions drop the rows that they were not told of, if possible."""
+    """Have topic partitions drop rows of untold commits, if possible."""
     topics: dict[int, dict[str, None]] = {}
     for txn, topic in places:
         topics.setdefault(txn.most, {})[topic] = None

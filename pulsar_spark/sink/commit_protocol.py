@@ -202,7 +202,7 @@ class Confirm:
 
 @dataclass(frozen=True)
 class FindOut:
-    """Find out by entries what became of transactions that are over.
+    """Find out by entries how transactions ended that are over.
 
     Result: the input partitions whose rows are visible. Where nothing tells, it fails,
     unless the markers have told already that there are none.

@@ -427,7 +427,7 @@ class CommitProtocol:
 
 
 def _named(written: Mapping[int, Written]) -> Mapping[int, Written]:
-    """Return as much of what tasks wrote as a decision names."""
+    """Return the entries of tasks that a decision names."""
     by_use = {number: [*w.items()][::-1] for number, w in written.items()}
     for entries in by_use.values():
         # Known entries tell more. Segments that were sealed are before others.
@@ -439,13 +439,14 @@ def _named(written: Mapping[int, Written]) -> Mapping[int, Written]:
     for turn in range(max(map(len, by_use.values()), default=0)):
         for number, entries in by_use.items():
             for topic, entry in entries[turn : turn + 1]:
-                known = entry and MessageId(*entry.position)  # as the log gives it back
-                size_bytes += len(f"{known and known.position}") + 8
+                # As the log gives the id back.
+                message_id = entry and MessageId(*entry.position)
+                size_bytes += len(f"{message_id and message_id.position}") + 8
                 size_bytes += 0 if topic in topics else len(topic) + 4
                 if size_bytes > _NAMED_BYTES:
                     return named
                 topics.add(topic)
-                named.setdefault(number, {})[topic] = known
+                named.setdefault(number, {})[topic] = message_id
     return named
 
 

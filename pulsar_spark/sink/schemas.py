@@ -356,17 +356,17 @@ def _identity(info: SchemaInfo) -> tuple[int, bytes]:
 
 
 def _other_properties(registered: SchemaInfo, info: SchemaInfo) -> str:
-    """Return what differs between two schemas whose definitions are equal."""
+    """Return the difference of two schemas whose definitions are equal."""
     if info.type == SchemaType.KEY_VALUE:
         for has, is_ in zip(_parts(registered), _parts(info), strict=True):
             if has != is_:
                 return f"{has} instead of {is_}"
-    texts = [json.dumps(dict(one.properties)) for one in (registered, info)]
+    texts = [json.dumps(dict(schema.properties)) for schema in (registered, info)]
     return " instead of ".join(text[:_REASON_SHOWN] for text in texts)
 
 
 def _parts(info: SchemaInfo) -> list[str]:
-    """Return what the definition of a KEY_VALUE schema does not say."""
+    """Return the facts of a KEY_VALUE schema that its definition does not have."""
     pair = parse_key_value(info)
     encoding = "SEPARATED" if pair.is_separated else "INLINE"
     return [encoding, f"key {pair.key.type_name}", f"value {pair.value.type_name}"]

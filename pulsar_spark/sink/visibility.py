@@ -69,7 +69,7 @@ def find_out(
     *,
     one_tells: bool = False,
 ) -> dict[Place, Visibility | PulsarSparkError]:
-    """Find out what became of entries of transactions that are over, all together.
+    """Find out the states of entries of transactions that are over, all together.
 
     Args:
         pool: The cluster's connections.
@@ -125,7 +125,7 @@ class _Reader(Peeker):
 
     @property
     def state(self) -> Visibility:
-        """Return what the entry that came says about the entry asked for."""
+        """Return the state of the entry asked for, by the entry that came."""
         is_it = self.first == self.entry.position
         return Visibility.VISIBLE if is_it else Visibility.ABORTED
 
@@ -177,7 +177,7 @@ def _ask(
     arrived: threading.Condition,
     states: dict[Place, Visibility | PulsarSparkError],
 ) -> dict[str, _Reader]:
-    """Wait a moment, note what is known, and return the readers that know nothing."""
+    """Wait a moment, note known states, and return the readers without a state."""
     with arrived:
         arrived.wait_for(lambda: all(map(_is_told, pending.values())), _TICK_S)
     asked = {name: reader for name, reader in pending.items() if reader.first is None}

@@ -154,7 +154,7 @@ class SchemaDecoder:
             )
 
     def _all_bad(self, run: ValueRun, reason: str) -> Decoded:
-        """Return NULL for all; what has no value, nor a key that is one, is not bad."""
+        """Return NULL for all; rows without value and such a key are not bad."""
         columns = [pa.nulls(len(run.values), field.type) for field in self._wanted]
         present = run.values.is_valid()
         if self._has_keys:

@@ -336,7 +336,7 @@ def _items(
     codec: str,
     where: str,
 ) -> tuple[Node, Reader, bool]:
-    """Return the node of items, the reader of items, and whether items are kept."""
+    """Return the node of items, the reader of items, and whether to keep items."""
     assert writer.items is not None
     assert reader.items is not None
     if not wanted.nullable and nullable(reader.items)[1]:
@@ -378,7 +378,7 @@ def _array(
 
 
 def _listed(items: Iterable[Any], is_kept: bool) -> list[Any]:
-    """Return the items; none, but after a look at each, if items are not kept."""
+    """Return the items; look at each and return none if items are not kept."""
     return list(items if is_kept else deque(items, 0))
 
 
@@ -455,7 +455,7 @@ def _union(
         raise tokens.bad(token, f"one of {reader}")
 
     def fill(column: avro.Column) -> avro.Reader:
-        return kernel.ReadFirst([_filled(one, column, wanted) for one in branches])
+        return kernel.ReadFirst([_filled(node, column, wanted) for node in branches])
 
     return Node(wanted, read, fill)
 
@@ -516,8 +516,8 @@ def _has_own_shape(branch: AvroType, among: Sequence[AvroType]) -> bool:
     """Return whether no other type of a union takes such objects, or arrays."""
     if branch.kind not in _NESTED:
         return False
-    others = [taken(other, False) for other in among if other is not branch]
-    return taken(branch, False).isdisjoint(set().union(*others))
+    shapes = [taken(other, False) for other in among if other is not branch]
+    return taken(branch, False).isdisjoint(set().union(*shapes))
 
 
 def _destination(
@@ -559,7 +559,7 @@ def _destination(
 
 
 def _own(type_: AvroType, codec: str, where: str) -> Node:
-    """Return what takes all values of a type of a union, and no other tokens."""
+    """Return a reader of all values of a type of a union, and of no other tokens."""
     column = _own_column(type_)
     if type_.logical is Logical.DECIMAL and pa.types.is_null(column):
         return Node(column, tokens.decimal(type_.precision, type_.scale, codec))
@@ -590,7 +590,7 @@ def _own_column(type_: AvroType) -> pa.DataType:
 
 
 def _shaped(kind: Kind) -> Node:
-    """Return what takes objects, or arrays, of anything."""
+    """Return a reader of objects, or of arrays, with any contents."""
     if kind in (Kind.RECORD, Kind.MAP):
         return record_of([], pa.struct([]))
 

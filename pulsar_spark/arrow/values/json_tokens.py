@@ -230,7 +230,7 @@ TIMES = (Logical.TIME_MILLIS, Logical.TIME_MICROS)
 
 
 def family(logical: Logical) -> str:
-    """Return what a logical type is: ``date``, ``time``, ``timestamp`` or another."""
+    """Return the kind of a logical type, such as ``date`` or ``timestamp``."""
     return logical.value.rpartition("-")[0] or logical.value
 
 

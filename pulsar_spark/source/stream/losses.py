@@ -136,14 +136,14 @@ class LossCheck:
         resumed = {name: LastRead.of(first.before) for name, first in gone.items()}
         afters = {name: resumed.get(name, begins[name]) for name in firsts}
         cursors = {name: found[name].cursor for name in firsts}
-        known = {
+        same = {
             name
             for name in self.unprotected & firsts.keys()
             if self._between.get(name) == (afters[name], cursors[name])
         }
-        self.unprotected -= found.keys() - known
+        self.unprotected -= found.keys() - same
         self.unprotected |= self._skipped(
-            afters, {name: cursors[name] for name in firsts.keys() - known}
+            afters, {name: cursors[name] for name in firsts.keys() - same}
         )
         for name in firsts.keys() - self.unprotected:
             self._checked[name] = found[name].cursor
@@ -161,7 +161,7 @@ class LossCheck:
             for name, place in places.items()
             if place.before.position >= afters[name].next().position
         }
-        # A broker moves a cursor over aborted rows by itself, when it comes to these.
+        # A broker moves a cursor over aborted rows as soon as the cursor is there.
         passed = passes_over(
             self._pool,
             {name: afters[name].whole_entry for name in between},
