@@ -31,6 +31,7 @@ from tests.bench import (
     bench_latency,
     bench_live,
     bench_memory,
+    bench_offsets,
     bench_partition,
     bench_planning,
     bench_protobuf,
@@ -61,6 +62,7 @@ _ALONE: dict[str, Callable[[int], list[Case]]] = {
         + bench_values.run_writes(repeats)
         + bench_sink.run_frames(repeats)
     ),
+    "offsets": lambda repeats: _offsets(repeats),
 }
 #: Micro-batches in one run of a query.
 _BATCHES = 12
@@ -134,6 +136,11 @@ def _stream(broker: Cluster, arguments: argparse.Namespace) -> Iterator[Case]:
 def _latency(broker: Cluster, arguments: argparse.Namespace) -> list[Case]:
     with spark_session() as spark:
         return bench_latency.run(broker, spark)
+
+
+def _offsets(repeats: int) -> list[Case]:
+    with spark_session() as spark:
+        return bench_offsets.run(spark, repeats)
 
 
 def _sink(broker: Cluster, arguments: argparse.Namespace) -> Iterator[Case]:

@@ -20,6 +20,7 @@ from tests.bench import (
     bench_far_plans,
     bench_latency,
     bench_live,
+    bench_offsets,
     bench_partition,
     bench_planning,
     bench_protobuf,
@@ -161,6 +162,13 @@ def test_micro_batches(cluster: Cluster, spark: SparkSession) -> None:
 
 
 @pytest.mark.soak
+def test_offsets(spark: SparkSession) -> None:
+    """Each figure is that of a micro-batch beside one with a small offset."""
+    cases = bench_offsets.run(spark, 1, count=2_000, batches=2)
+    assert len(cases) == 2 * 3
+    assert all(case.limit_seconds and case.reached is not None for case in cases)
+
+
 def test_latency(cluster: Cluster, spark: SparkSession) -> None:
     """A line for each percentile; the benchmark itself waits for the rows."""
     cases = bench_latency.run(cluster, spark, 0.2, warm_up_batches=1)
