@@ -23,6 +23,7 @@ from pulsar_spark.client.transactions import (
     status_of,
 )
 from pulsar_spark.errors import (
+    PulsarSparkError,
     ReadTimeoutError,
     TransactionLostError,
     TransportError,
@@ -30,7 +31,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.options import parse_write_options
 from pulsar_spark.sink.batch_commit import BatchCommit
-from pulsar_spark.sink.visibility import Visibility, find_out
+from pulsar_spark.sink.visibility import Place, Visibility, find_out
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.wire.commands import TxnAction
@@ -89,7 +90,11 @@ class Rows:
     def look(self, place: MessageId, patience_s: float = 60.0) -> Visibility:
         """What became of the row."""
         retry = self.pool.retry(patience_s)
-        return find_out(self.pool, self.topic, place, retry)
+        asked = {Place(TxnId(0, 0), self.topic): place}
+        (state,) = find_out(self.pool, asked, retry).values()
+        if isinstance(state, PulsarSparkError):
+            raise state
+        return state
 
 
 def is_over(client: TransactionClient, txn: TxnId, topic: str) -> bool:
