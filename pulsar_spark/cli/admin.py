@@ -109,6 +109,12 @@ class LedgerSize:
     size_bytes: int
 
 
+def _is_private(url: str) -> bool:
+    """Return whether nobody on the network can read a request to an address."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or is_here(parts.hostname or "")
+
+
 class Admin:
     """Asks brokers by HTTP. Each call is its own connection.
 
@@ -130,10 +136,8 @@ class Admin:
         self._options = options
         self._credentials = credential_provider(options.authentication)
         self._may_be_plain = may_be_plain
-        is_safe = self.url.startswith("https:") or is_here(
-            urlsplit(self.url).hostname or ""
-        )
-        if options.authentication.method in ("tls", "keystore") and not is_safe:
+        shows_certificate = options.authentication.method in ("tls", "keystore")
+        if shows_certificate and not _is_private(self.url):
             raise OptionError(
                 f"--admin-url {self.url}: by http:// no client certificate can be "
                 "shown, which pulsar.client.authPluginClassName asks for. Use https://."
@@ -148,11 +152,10 @@ class Admin:
 
     def _exposes_credentials_to(self, url: str) -> bool:
         """Return whether a request would show a token or a password to the network."""
-        credentials, parts = self._credentials, urlsplit(url)
+        credentials = self._credentials
         if credentials is None or credentials.method not in ("token", "basic"):
             return False
-        is_safe = parts.scheme == "https" or is_here(parts.hostname or "")
-        return not (is_safe or self._may_be_plain)
+        return not (_is_private(url) or self._may_be_plain)
 
     # -- what there is -----------------------------------------------------------------
 

@@ -161,14 +161,13 @@ class Registrations:
             answers = fan_out(connections, requests, timeout_s)
         except BaseException:  # such as an interrupt
             for consumer in consumers.values():
-                consumer.connection.detach(consumer.consumer_id)
+                _detach(consumer)
             raise
         results: dict[str, None | PulsarSparkError] = {}
         for topic, answer in answers.items():
             if isinstance(answer, PulsarSparkError):
                 if topic in consumers:
-                    consumer = consumers[topic]
-                    consumer.connection.detach(consumer.consumer_id)
+                    _detach(consumers[topic])
                 refused.add(topic)
                 results[topic] = answer
             else:
@@ -187,7 +186,7 @@ class Registrations:
     def _forget(self, topic: str) -> None:
         registered = self._registered.pop(topic, None)
         if registered is not None:
-            registered.connection.detach(registered.consumer_id)
+            _detach(registered)
 
     def close(self) -> None:
         """Let connections be idle. Brokers of 5.0.0-M1 then end the registrations."""
@@ -219,3 +218,7 @@ class Registrations:
                     answer,
                     self._subscription,
                 )
+
+
+def _detach(consumer: TopicConsumer) -> None:
+    consumer.connection.detach(consumer.consumer_id)

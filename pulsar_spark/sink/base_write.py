@@ -151,7 +151,7 @@ class BaseWrite:
                 self._require_deduplication(first, self._schema)
 
     def _fence_others(self, schemas: TopicSchemas) -> None:
-        """End the producer that has a topic to itself, which would admit no other.
+        """End an exclusive producer of a topic, which would admit no other producer.
 
         Tasks will do so, but the driver tries the topic out before them, as Shared.
         """

@@ -140,14 +140,14 @@ class CommitProtocol:
         self._ending_s = max(
             _ENDING_PATIENCE * self._options.operation_timeout_s, patience_s or 0
         )
-        self._when_done: Callable[[], object] = bool
+        self._when_done: Callable[[], object] | None = None
         self._has_decided = False  # else an earlier driver has
         self._check: CommitCheck | None = None
         self._held_back: ReadTimeoutError | None = None
         self._tasks: dict[TxnId, int] = {}
         self._left_out: list[Place] = []
 
-    def recover(self, when_done: Callable[[], object] = bool) -> CommitProgress:
+    def recover(self, when_done: Callable[[], object] | None = None) -> CommitProgress:
         """Carry out what was decided, abort what was not.
 
         Args:
@@ -168,7 +168,8 @@ class CommitProtocol:
             progress = self._run(
                 commit_protocol.recover(uuid.uuid4().hex, has_markers=self._has_markers)
             )
-        when_done()
+        if when_done is not None:
+            when_done()
         if progress.finished is not None:
             batch_id = progress.finished.batch_id
             logger.info("micro-batch %d was decided, and is finished now", batch_id)
@@ -360,8 +361,10 @@ class CommitProtocol:
             if isinstance(record, Began):
                 record = replace(record, term=term)
             entries.append((term, record))
-        if read_log(record for _, record in entries).prepared is None:
-            self._when_done()
+        if self._when_done is not None:
+            state = read_log(record for _, record in entries)
+            if state.prepared is None:
+                self._when_done()
         return entries
 
     def _end(self, txns: Sequence[TxnId], action: TxnAction) -> list[TxnId]:

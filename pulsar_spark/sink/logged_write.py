@@ -312,7 +312,7 @@ class _Tallied:
 
 
 def _set(future: Future[bool], *, value: bool) -> None:
-    """Set a future's result, unless it has one."""
+    """Set the result of a future without a result."""
     if not future.done():
         future.set_result(value)
 

@@ -109,7 +109,7 @@ def _stamps(paths: Iterable[str]) -> dict[str, list[tuple[int, int, int]]]:
 
 
 def _stats(path: str) -> list[os.stat_result]:
-    """Return what is known of a file, and of a link to the file itself."""
+    """Return the state of a file, and of a link to the file."""
     with contextlib.suppress(OSError, ValueError):
         return [os.stat(path), os.lstat(path)]
     return []

@@ -63,7 +63,7 @@ def row_width(type_: pa.DataType) -> int:
 
 
 def item_width(type_: pa.DataType) -> int:
-    """Return the same for the widest items in lists and maps of a type."""
+    """Return the least bytes of the widest items in lists and maps of a type."""
     if pa.types.is_struct(type_):
         return max((item_width(field.type) for field in type_), default=0)
     if pa.types.is_map(type_):
