@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_spark.client import failover as module
 from pulsar_spark.client.failover import choose_cluster
 from pulsar_spark.client.pool import ConnectionPool, shared_pool
 from pulsar_spark.errors import AuthError, TransportError
@@ -121,13 +120,12 @@ class TestChoice:
     def test_one_host_of_several_answers(
         self, scripted: ScriptedBroker, there: ScriptedBroker
     ) -> None:
-        """Then the cluster is there, whatever the others do, and at once."""
-        began = time.monotonic()
+        """Then the cluster is there, and no wait for the others can end in time."""
         with silent_host() as silent:
             hosts = [dead(), silent, scripted.address]
             given = options(*hosts, others=[url(there.address)])
+            given = replace(given, failover=replace(given.failover, delay_s=86_400.0))
             assert choice(given) == url(*hosts)
-        assert time.monotonic() - began < 10 * module._NEXT_HOST_S
         assert not there.connections
 
     def test_the_last_host_of_many_answers(
