@@ -397,7 +397,7 @@ LAYERS = {
     "client.pending": Layer(("errors", "wire"), (), _NETWORK),
     # What to read, how far, in what parts.
     "source": Layer(_SOURCE, (), _NETWORK),
-    "source.consumer": Layer(("options", "wire"), (), _NETWORK + _CLOCK),
+    "source.consumer_settings": Layer(("options", "wire"), (), _NETWORK + _CLOCK),
     # Each stands on those before it: a plan, what is missing, a task that reads.
     "source.plan": Layer(
         (*_SOURCE, "source.plan", "source.grouping", "source.parts"), (), _NETWORK
@@ -469,7 +469,7 @@ LAYERS = {
             "wire",
             "client",
             "arrow",
-            "source.consumer",
+            "source.consumer_settings",
             "source.plan",
             "source.read",
             "source.turns",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of what the columns of a read are made: see ``columns.READ``."""
+"""How each column of a read is made of messages: see ``columns.READ``."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Collector:
         read: Returns the values of an entry's messages.
     """
 
-    #: Whether it wants to be told of each entry.
+    #: Whether ``append`` is called for each entry.
     collects = True
 
     def __init__(

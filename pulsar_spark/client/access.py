@@ -16,10 +16,9 @@ from pulsar_spark.topics import TopicName
 AUTHENTICATION = "AuthenticationError"
 AUTHORIZATION = "AuthorizationError"
 
-#: What a role needs for a request; others are allowed to who may produce or consume.
+#: The action that a role needs for a request. Other requests need either action.
 _ACTIONS = {
     "PRODUCER": "produce",
-    "GET_OR_CREATE_SCHEMA": "produce",
     "SUBSCRIBE": "consume",
     "UNSUBSCRIBE": "consume",
     "SEEK": "consume",

@@ -654,7 +654,7 @@ class Connection:
 
     def _challenged(self, challenge: AuthChallenged) -> None:
         credentials = self._credentials
-        # Cleared as that of the challenge is: a password may be just this word.
+        # Masked as the method of the challenge: a password may be just this word.
         own = "" if credentials is None else self.without_secrets(credentials.method)
         if credentials is None or challenge.method not in ("", own):
             why = "but the credentials are for "

@@ -62,7 +62,7 @@ class TopicConsumer:
             self.topic,
             self.consumer_id,
             how,
-            stands_migration=self.connection.supports_scalable_topics,
+            survives_migration=self.connection.supports_scalable_topics,
         )
 
     def seek(self, time_ms: int) -> Request[pb.CommandSuccess]:

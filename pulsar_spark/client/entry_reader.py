@@ -480,7 +480,7 @@ class EntryReader:
             self.topic_partition,
             consumer.consumer_id,
             how,
-            stands_migration=consumer.stands_migration,
+            survives_migration=consumer.survives_migration,
         )
         return _Opening(consumer, None if by_time else start, consumer.request(request))
 
@@ -528,7 +528,7 @@ class _Consumer:
 
     Attributes:
         consumer_id: Its number on the connection.
-        stands_migration: As ``commands.subscribe`` has it.
+        survives_migration: As ``commands.subscribe`` has it.
     """
 
     def __init__(
@@ -540,7 +540,7 @@ class _Consumer:
         in_bulk: bool,
     ) -> None:
         self._connection = connection
-        self.stands_migration = connection.supports_scalable_topics
+        self.survives_migration = connection.supports_scalable_topics
         self._timeout_s = timeout_s
         self._max_queued_bytes = max_queued_bytes
         self._changed = threading.Condition()

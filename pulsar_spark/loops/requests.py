@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loops over requests and their replies, of which a plan has hundreds of thousands.
 
-A request is framed with its number among what its body has besides: at the beginning
-where the number is the first field, else at the end::
+A request is framed with its request id before the other fields of its body, where
+the id is the first field, else after these::
 
     size(4) size(4) 08 type <type*8+2> n [08 number body]  or  [body <tag> number]
 

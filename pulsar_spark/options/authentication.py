@@ -64,8 +64,8 @@ class ClientCertificate:
     """A certificate in PEM, which the TLS connection shows.
 
     Attributes:
-        certificate_path: If it is on each node; "" where the options of TLS say it.
-        key_path: Where its private key is; in the same way.
+        certificate_path: Of a file on each node; "" where options of TLS have the path.
+        key_path: Of the private key, as for the certificate.
     """
 
     certificate_path: str = ""
@@ -82,9 +82,9 @@ class ClientKeyStore:
     """A certificate and private key in a single file, for TLS.
 
     Attributes:
-        type: As Java names it, such as ``PKCS12``; "" where the options of TLS say it.
-        path: If it is on each node; in the same way.
-        password: None if it has none.
+        type: As Java names it, such as ``PKCS12``; "" where the options of TLS have it.
+        path: Of a file on each node; "" where the options of TLS have the path.
+        password: None for a file without a password.
     """
 
     type: str = ""

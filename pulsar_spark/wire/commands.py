@@ -656,7 +656,7 @@ class SubscribeRequest:
 
 #: What consumers say of themselves that stand a migration of their topic to a scalable
 #: one (Pulsar 5, PIP-475). Others keep an operator from it.
-_STANDS_MIGRATION = ("__pulsar.v5.managed", "true")
+_SURVIVES_MIGRATION = ("__pulsar.v5.managed", "true")
 
 
 def subscribe(
@@ -664,7 +664,7 @@ def subscribe(
     consumer_id: int,
     how: SubscribeRequest,
     *,
-    stands_migration: bool = False,
+    survives_migration: bool = False,
 ) -> Request[pb.CommandSuccess]:
     """Build SUBSCRIBE. Never creates the topic.
 
@@ -672,10 +672,10 @@ def subscribe(
         topic: Full name of a topic partition.
         consumer_id: Of the new consumer, unique on the connection.
         how: The rest.
-        stands_migration: Whether the reader goes on if the topic becomes a scalable
+        survives_migration: Whether the reader goes on if the topic becomes a scalable
             one. For brokers that know scalable topics.
     """
-    migration = [_STANDS_MIGRATION] if stands_migration else []
+    migration = [_SURVIVES_MIGRATION] if survives_migration else []
     body = pb.CommandSubscribe(
         topic=topic,
         subscription=how.subscription,
@@ -955,8 +955,8 @@ _BODY_FIELDS = {
 #: Whose body has nothing in it and may be left out.
 _BODILESS = frozenset({pb.BaseCommand.PING, pb.BaseCommand.PONG})
 
-#: What says whom a command is for. Each of these that a body has is required, but for
-#: the request_id of ACK and of its answer.
+#: Fields that say whom a command is for. A body must have each field that its message
+#: declares, but for the request_id of ACK and of its answer.
 _IDS = ("request_id", "consumer_id", "producer_id", "resource_id")
 _REQUIRED_IDS = {
     field.number: tuple(

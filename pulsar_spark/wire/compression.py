@@ -138,6 +138,7 @@ def _decompress(
             return zlib.decompressobj().decompress(data, uncompressed_size + 1)
         if codec is _ZSTD:
             return _unpack_zstd(data, uncompressed_size)
+        assert codec is CompressionType.SNAPPY, codec
         if _snappy_size(data) != uncompressed_size:
             raise CorruptEntryError(_wrong_size(codec, uncompressed_size))
         return _arrow_codec("snappy").decompress(data, uncompressed_size, True)
@@ -224,4 +225,5 @@ def compress(kind: int, data: bytes | memoryview) -> bytes:
         return _arrow_codec("zstd").compress(data, True)
     if codec == CompressionType.SNAPPY:
         return _arrow_codec("snappy").compress(data, True)
+    assert codec is CompressionType.NONE, codec
     return bytes(data)

@@ -152,7 +152,8 @@ class ProducerClosed:
 class TopicMigrated:
     """The topic of a producer or a consumer is on another cluster now.
 
-    Where that was still to attach, no other answer comes. A CLOSE_* follows.
+    To a producer or consumer that still waits to attach, this event is the reply. A
+    CLOSE_* follows.
 
     Attributes:
         attached: Whose.

@@ -34,7 +34,6 @@ def test_who_is_not_known() -> None:
     ("request_", "action"),
     [
         ("PRODUCER", "produce"),
-        ("GET_OR_CREATE_SCHEMA", "produce"),
         ("SUBSCRIBE", "consume"),
         ("GET_LAST_MESSAGE_ID", "consume"),
     ],

@@ -39,7 +39,7 @@ class Added(NamedTuple):
 
     Attributes:
         row_bytes: To each row.
-        item_bytes: To each byte of a value, of which an item of a list has one or more.
+        item_bytes: To each byte of a value; an item of a list has at least one byte.
         item_width: The bytes that columns of such an item take by themselves.
     """
 

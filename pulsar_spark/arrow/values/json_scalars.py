@@ -20,7 +20,7 @@ from pulsar_spark.schemas.avro import AvroType, Kind, Logical
 from pulsar_spark.schemas.info import InvalidSchemaError
 from spark_topics.text import is_unicode
 
-#: Makes the kernel's reader of tokens but null into a column.
+#: Makes the compiled reader of a column's tokens that are not null.
 Fill = Callable[[Any], avro.Reader]
 
 

@@ -31,6 +31,8 @@ _providers: dict[Hashable, OAuth2Credentials] = {}
 def credential_provider(options: AuthenticationOptions) -> CredentialProvider | None:
     """Return the provider of credentials for these options, None without any."""
     match options.credential:
+        case None:
+            return None
         case Token():
             return TokenCredentials(options.credential)
         case Login():
@@ -43,7 +45,6 @@ def credential_provider(options: AuthenticationOptions) -> CredentialProvider | 
 
             made = OAuth2Credentials(options.credential)
             return _providers.setdefault(options.identity, made)
-    return None
 
 
 def forget_parent() -> None:

@@ -30,10 +30,11 @@ class Opener:
 
     Args:
         options: Which keys there are, and what to do without one.
-        gives_bytes: Whether values of the query are bytes, whatever they are.
+        gives_bytes: Whether `value` is raw BINARY, so that bytes that are still
+            encrypted may be rows.
 
     Attributes:
-        discarded: Messages left out so far, by what their entries say.
+        discarded: Messages left out so far, as the metadata of their entries counts.
         is_required: Whether messages must be encrypted.
     """
 

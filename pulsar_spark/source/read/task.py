@@ -14,7 +14,7 @@ from pulsar_spark.client.entry_reader import ReaderSettings
 from pulsar_spark.client.pool import shared_pool
 from pulsar_spark.loops.messages import KERNEL
 from pulsar_spark.options import ReadOptions
-from pulsar_spark.source.consumer import consumer_settings
+from pulsar_spark.source.consumer_settings import consumer_settings
 from pulsar_spark.source.plan.ranges import TopicRange
 from pulsar_spark.source.plan.read_task import ReadTask
 from pulsar_spark.source.plan.value_columns import value_columns

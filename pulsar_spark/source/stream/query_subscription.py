@@ -26,7 +26,7 @@ from pulsar_spark.client.pool import ConnectionPool
 from pulsar_spark.client.registrations import Registrations
 from pulsar_spark.options import ReadOptions
 from pulsar_spark.options.client import DEFAULT_PREFIX
-from pulsar_spark.source.consumer import consumer_settings
+from pulsar_spark.source.consumer_settings import consumer_settings
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from pulsar_spark.source.stream.chunk_guard import ChunkGuard
 from pulsar_spark.source.stream.last_read import LastRead

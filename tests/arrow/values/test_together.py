@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types that hold the values of several topics, and the part of each topic in them.
 
-What decoders make of these is in ``tests/source/plan/test_together.py``.
+What decoders make of these is in ``tests/source/plan/test_topics_read_together.py``.
 """
 
 from __future__ import annotations

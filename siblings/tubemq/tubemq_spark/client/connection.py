@@ -23,7 +23,7 @@ from spark_topics.client.buffers import BufferPool
 from spark_topics.client.reached import note_reached
 from spark_topics.client.transport import Transport
 from tubemq_spark.client import refusals
-from tubemq_spark.client.opening import explained, open_server
+from tubemq_spark.client.tls import explained, open_server
 from tubemq_spark.errors import (
     CallTimeoutError,
     ProtocolError,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from pulsar_spark.options import parse_read_options
-from pulsar_spark.source.consumer import consumer_settings
+from pulsar_spark.source.consumer_settings import consumer_settings
 from pulsar_spark.source.read.task import range_settings
 from pulsar_spark.wire.commands import ConsumerSettings
 
