@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
 from pulsar_spark.client.connection import Connection
 from pulsar_spark.client.consumers import ConsumerSet, TopicConsumer
@@ -37,14 +38,17 @@ _LOOKS = 10
 _PERMITS = 1000
 
 
-def last_stored_id(
+def stored_ids(
     pool: ConnectionPool,
     segment: str,
     producer_name: str,
     after: MessageId | None,
-    sent_id: int,
-) -> int:
-    """Return the highest sequence id of a producer's whole messages; -1 for none.
+    sent_ids: Collection[int],
+) -> set[int]:
+    """Return the sequence ids of those sent messages that a segment has whole.
+
+    A higher id of the same name says nothing of them: another producer may have had
+    the name since.
 
     Behind an open transaction nothing can be read. Brokers of 5.0.0-M1 do not deliver
     either, until they load the segment again, entries that they stored while they
@@ -56,18 +60,13 @@ def last_stored_id(
         segment: Full name of a sealed segment.
         producer_name: As brokers know the producer.
         after: An entry; only what follows it is looked at. None for all.
-        sent_id: The sequence id of the last message that was sent.
+        sent_ids: The sequence ids of the messages.
 
     Raises:
         PulsarSparkError: The segment cannot be read.
     """
-    tail = _settled(
-        pool,
-        [segment],
-        after,
-        _DELIVERY_S,
-        has_all=lambda tail: tail.last_ids.get(producer_name, -1) >= sent_id,
-    )[segment]
+    sent = {(producer_name, sent_id) for sent_id in sent_ids}
+    tail = _settled(pool, [segment], after, _DELIVERY_S, sent)[segment]
     if not tail.is_done.is_set():
         # A row that is stored there and not delivered is stored twice by this.
         logger.warning(
@@ -76,14 +75,13 @@ def last_stored_id(
             segment,
             MessageId(*tail.end),
         )
-    return tail.last_ids.get(producer_name, -1)
+    return {found_id for _, found_id in tail.found}
 
 
 def last_stored_ids(pool: ConnectionPool, topics: Sequence[str]) -> dict[str, int]:
     """Return the last sequence id of whole messages by the name of the producer.
 
-    Topic partitions are read until their ends are the same twice, as in
-    `last_stored_id`.
+    Topic partitions are read until their ends are the same twice, as in `stored_ids`.
 
     Args:
         pool: The cluster's connections.
@@ -132,17 +130,17 @@ def _settled(
     topics: Sequence[str],
     after: MessageId | None,
     timeout_s: float,
-    *,
-    has_all: Callable[[_Tail], bool] = lambda tail: False,
+    sent: Collection[tuple[str, int]] = (),
 ) -> dict[str, _Tail]:
-    """Read topic partitions until their ends stay, or nothing is missing.
+    """Read topic partitions until their ends stay, or all that was sent is found.
 
     Args:
         pool: The cluster's connections.
         topics: Full names of topic partitions that take no more entries.
         after: An entry; only what follows it is looked at. None for all.
         timeout_s: How long one round of reading may take.
-        has_all: Whether nothing that may be there is missing.
+        sent: Producers and sequence ids of messages that may be there; none where
+            these are unknown.
 
     Raises:
         PulsarSparkError: One of them cannot be read.
@@ -150,11 +148,12 @@ def _settled(
     tails: dict[str, _Tail] = {}
     unread = topics
     for _ in range(_LOOKS):
-        tails |= _read(pool, unread, after, timeout_s)
+        tails |= _read(pool, unread, after, timeout_s, sent)
         asked = [
             topic
             for topic in unread
-            if tails[topic].is_done.is_set() and not has_all(tails[topic])
+            if tails[topic].is_done.is_set()
+            and (not sent or len(tails[topic].found) < len(sent))
         ]
         if not asked:
             break
@@ -171,6 +170,7 @@ def _read(
     topics: Sequence[str],
     after: MessageId | None,
     timeout_s: float,
+    sent: Collection[tuple[str, int]],
 ) -> dict[str, _Tail]:
     """Read topic partitions to their ends, or for some time.
 
@@ -180,7 +180,7 @@ def _read(
     deadline = time.monotonic() + timeout_s
 
     def read(some: list[str]) -> dict[str, _Tail | PulsarSparkError]:
-        return _read_once(pool, some, after, deadline)
+        return _read_once(pool, some, after, deadline, sent)
 
     return ask_all(topics, read, pool.retry(pool.write_patience_s))
 
@@ -190,6 +190,7 @@ def _read_once(
     topics: Sequence[str],
     after: MessageId | None,
     deadline: float,
+    sent: Collection[tuple[str, int]],
 ) -> dict[str, _Tail | PulsarSparkError]:
     answers: dict[str, _Tail | PulsarSparkError] = {}
     ends: dict[str, tuple[int, int]] = {}
@@ -199,7 +200,8 @@ def _read_once(
         else:
             ends[topic] = end
     start = EARLIEST if after is None else MessageId(*after.position)
-    with ConsumerSet(pool, _Tail, waits_for_end=False) as readers:
+    make = partial(_Tail, sent=sent)
+    with ConsumerSet(pool, make, waits_for_end=False) as readers:
         readers.connect(ends)
         readers.subscribe(lambda _: SubscribeRequest(pool.reader_name(), start=start))
         answers |= readers.take_failures()
@@ -215,19 +217,29 @@ def _read_once(
 class _Tail(TopicConsumer):
     """A reader that keeps the last sequence ids of producers.
 
+    Args:
+        topic: Full name of the topic partition.
+        connection: To its broker.
+        sent: Producers and sequence ids of messages that are looked for.
+
     Attributes:
         end: The ledger and entry up to which it reads.
         is_done: Set when the end was read, or the connection broke.
         last_ids: The highest sequence id of each producer so far, by its name.
+        found: The messages of ``sent`` so far.
         error: Why the end was not read.
     """
 
-    def __init__(self, topic: str, connection: Connection) -> None:
+    def __init__(
+        self, topic: str, connection: Connection, sent: Collection[tuple[str, int]]
+    ) -> None:
         super().__init__(topic, connection)
         self.end = (-1, -1)
         self.is_done = threading.Event()
         self.last_ids: dict[str, int] = {}
+        self.found: set[tuple[str, int]] = set()
         self.error: PulsarSparkError | None = None
+        self._sent = sent
         self._permits = 0
 
     def listen(self, end: tuple[int, int]) -> None:
@@ -258,6 +270,8 @@ class _Tail(TopicConsumer):
                 name = metadata.producer_name
                 last_id = max(metadata.sequence_id, metadata.highest_sequence_id)
                 self.last_ids[name] = max(last_id, self.last_ids.get(name, -1))
+                if (name, last_id) in self._sent:
+                    self.found.add((name, last_id))
         if place >= self.end:
             self.is_done.set()
         elif self._permits <= _PERMITS // 2:

@@ -22,6 +22,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import takewhile
 
 import pyarrow as pa
 
@@ -43,7 +44,7 @@ from pulsar_spark.client.producing.producers import (
     TopicProducer,
 )
 from pulsar_spark.client.requests import together
-from pulsar_spark.client.segment_tail import has_ended_at, last_stored_id
+from pulsar_spark.client.segment_tail import has_ended_at, stored_ids
 from pulsar_spark.encryption.encryptor import encryptors
 from pulsar_spark.errors import (
     AskAgainError,
@@ -390,23 +391,27 @@ class TaskWriter:
     def _rows_stored(self, producer: TopicProducer) -> int:
         """Return the number of sent rows that a sealed segment has stored."""
         left, name = producer.left, producer.registration.name
-        # Earlier tasks may have written under a chosen name, with the same ids.
-        is_known = bool(producer.stored.last_message or not self._options.producer_name)
+        # Earlier tasks may have written under a chosen name, with the same ids; and
+        # any other task, where the user gives the first id.
+        is_known = not self._options.producer_name or (
+            self._options.initial_sequence_id is None
+            and producer.stored.last_message is not None
+        )
         if left and self._transaction is not None:
             self._require_nothing_stored(producer, left)
         elif left and name and is_known:
             try:
-                last_id = last_stored_id(
+                found = stored_ids(
                     self._pool,
                     producer.topic,
                     name,
                     producer.stored.last_message,
-                    left[-1].highest_sequence_id,
+                    {frame.highest_sequence_id for frame in left},
                 )
             except TopicNotFoundError:
-                last_id = -1  # deleted, with whatever it had
+                found = set()  # deleted, with whatever it had
             producer.stored.take_without_receipts(
-                [frame for frame in left if frame.highest_sequence_id <= last_id]
+                list(takewhile(lambda frame: frame.highest_sequence_id in found, left))
             )
         return producer.stored.seen_rows
 

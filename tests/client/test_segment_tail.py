@@ -9,8 +9,8 @@ import pytest
 
 from pulsar_spark.client.segment_tail import (
     has_ended_at,
-    last_stored_id,
     last_stored_ids,
+    stored_ids,
 )
 from pulsar_spark.errors import ReadTimeoutError, TopicNotFoundError
 from pulsar_spark.message_id import MessageId
@@ -55,28 +55,32 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     patience.usual(monkeypatch, settling_s=0.0)
 
 
-@pytest.mark.parametrize("sent_id", [0, 20])
+@pytest.mark.parametrize("more", [set(), {3, 5, 8, 20}])
 @pytest.mark.parametrize(
-    ("producer", "after", "last_id"),
+    ("producer", "after", "stored"),
     [
-        ("mine", None, 4),
-        ("mine", MessageId(LEDGER, 2), 4),
-        ("mine", MessageId(LEDGER, 3), -1),
-        ("other", None, 10),
-        ("nobody", None, -1),
+        ("mine", None, {0, 4}),
+        ("mine", MessageId(LEDGER, 2), {4}),
+        ("mine", MessageId(LEDGER, 3), set()),
+        ("other", None, {9, 10}),
+        ("nobody", None, set()),
     ],
 )
-def test_the_last_whole_message(
+def test_whole_messages(
     scripted: ScriptedBroker,
     pool: ConnectionPool,
     producer: str,
     after: MessageId | None,
-    last_id: int,
-    sent_id: int,
+    stored: set[int],
+    more: set[int],
 ) -> None:
-    """By its producer's name, from an entry on; whether or not more was sent."""
+    """By its producer's name, from an entry on; whether or not more was sent.
+
+    Of others only a higher id is there, or a part.
+    """
     scripted.add_topic(SEGMENT, ENTRIES)
-    assert last_stored_id(pool, SEGMENT, producer, after, sent_id) == last_id
+    sent = stored | more
+    assert stored_ids(pool, SEGMENT, producer, after, sent) == stored
 
 
 def growing(*entries: StoredFrame) -> Action:
@@ -97,11 +101,11 @@ def test_an_end_that_was_said_too_early(
     # One consumer asks for the end, another one reads up to there.
     late = growing(entry("mine", 6), entry("mine", 7))
     scripted.script("SUBSCRIBE", usual, usual, late)
-    assert last_stored_id(pool, SEGMENT, "mine", None, 4) == 4
-    assert last_stored_id(pool, SEGMENT, "mine", None, 7) == 7
+    assert stored_ids(pool, SEGMENT, "mine", None, {0, 4}) == {0, 4}
+    assert stored_ids(pool, SEGMENT, "mine", None, {6, 7}) == {6, 7}
     later = growing(entry("mine", 8)), usual, usual, growing(entry("mine", 9))
     scripted.script("SUBSCRIBE", usual, usual, *later)
-    assert last_stored_id(pool, SEGMENT, "mine", None, 10) == 9
+    assert stored_ids(pool, SEGMENT, "mine", None, {8, 9, 10}) == {8, 9}
     # Read three times, and asked after each whether that was the end.
     assert scripted.requests["SUBSCRIBE"] == 2 + 2 + 3 * 3
 
@@ -118,21 +122,21 @@ def test_all_chunks(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """With the last one the row counts."""
     last = entry("mine", 5, chunk_id=1, num_chunks_from_msg=2)
     scripted.add_topic(SEGMENT, [*ENTRIES, last])
-    assert last_stored_id(pool, SEGMENT, "mine", None, 0) == 5
+    assert stored_ids(pool, SEGMENT, "mine", None, {5}) == {5}
 
 
 def test_many_entries(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """More than are asked for at a time."""
     scripted.add_topic(SEGMENT, [entry("mine", number) for number in range(3000)])
-    assert last_stored_id(pool, SEGMENT, "mine", None, 0) == 2999
+    assert stored_ids(pool, SEGMENT, "mine", None, range(3000)) == set(range(3000))
 
 
 def test_nothing(scripted: ScriptedBroker, pool: ConnectionPool) -> None:
     """A segment without rows, and none at all."""
     scripted.add_topic(SEGMENT)
-    assert last_stored_id(pool, SEGMENT, "mine", None, 0) == -1
+    assert stored_ids(pool, SEGMENT, "mine", None, {0}) == set()
     with pytest.raises(TopicNotFoundError):
-        last_stored_id(pool, "segment://public/default/u/0000-ffff-0", "mine", None, 0)
+        stored_ids(pool, "segment://public/default/u/0000-ffff-0", "mine", None, {0})
 
 
 def test_the_last_entry_of_all(scripted: ScriptedBroker, pool: ConnectionPool) -> None:

@@ -86,6 +86,16 @@ def rows_at(broker: ScriptedBroker, *topics: str) -> list[list[bytes]]:
     return [[row.value for row in read(broker.url, {"topics": t})] for t in topics]
 
 
+def stored_at(broker: ScriptedBroker, *names: str) -> list[bytes]:
+    """The values of batches that some segments hold."""
+    return [
+        value
+        for name in names
+        for entry in broker.topics.get(name, ())
+        for _, value in members_of(entry.payload)
+    ]
+
+
 def write(
     options: WriteOptions, batches: Iterable[pa.RecordBatch], **given: Any
 ) -> WriteSummary:
@@ -426,13 +436,7 @@ def test_rows_that_name_a_segment_which_is_split(scripted: ScriptedBroker) -> No
     known = {topic: segments[:1]}
     batches = [rows.slice(0, 50), rows.slice(50)]
     assert TaskWriter(options, Task(0), known).write(batches).rows == 100
-    stored = [
-        value
-        for name in segments
-        for entry in scripted.topics[name]
-        for _, value in members_of(entry.payload)
-    ]
-    assert stored == values
+    assert stored_at(scripted, *segments) == values
     assert scripted.topics[segments[1]]
     assert TaskWriter(options, Task(0), known).write([rows]).rows == 100
     with pytest.raises(BadRowError, match="__partition is 1, which is no active"):
@@ -520,7 +524,7 @@ NAMED = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     how=st.sampled_from(sorted(NAMED)),
     rows=st.integers(1, 12),
@@ -528,6 +532,8 @@ NAMED = {
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     broken=st.integers(1, 12),
     stores=st.booleans(),
+    deduplicates=st.booleans(),
+    splits=st.booleans(),
 )
 def test_a_name_that_another_task_takes_while_a_connection_is_away(
     how: str,
@@ -536,25 +542,35 @@ def test_a_name_that_another_task_takes_while_a_connection_is_away(
     sizes: tuple[int, int],
     broken: int,
     stores: bool,
+    deduplicates: bool,
+    splits: bool,
 ) -> None:
-    """Another, which dies. Where the broker would drop rows as its, this one fails."""
-    name = "persistent://public/default/named"
-    topic = TopicName.parse(name)
+    """Another, which dies. Where the broker would drop rows as its, this one fails.
+
+    So it does where the topic partition is a segment, which is then split, and no
+    PRODUCER_SUCCESS comes any more.
+    """
     is_same = NAMED[how] is _REPEATED
+    is_scalable = splits and not is_same
+    domain = "topic" if is_scalable else "persistent"
+    topic = TopicName.parse(f"{domain}://public/default/named")
+    segments = [topic.segment(0, 0xFFFF, number).full_name for number in (1, 2)]
+    names = segments if is_scalable else [topic.full_name]
     mine = [b"mine%d" % number for number in range(rows)]
     theirs = mine if is_same else [b"theirs%d" % number for number in range(others)]
     theirs = theirs[::-1] if how == "in another order" else theirs
     broken_at: list[int] = []
     given = NAMED[how]
     with ScriptedBroker() as broker:
-        broker.deduplicates = True
-        broker.add_topic(name)
+        broker.deduplicates = deduplicates or is_same
+        broker.scalable = {name: name for name in [topic.full_name] if is_scalable}
+        broker.add_topic(names[0])
 
         def run(values: list[bytes], size: int, task: int, *, nested: bool) -> None:
             # On connections of its own: that of the other one waits for it.
             options = options_of(
                 broker,
-                topic=name,
+                topic=topic.full_name,
                 **given,
                 **{P + "batchingMaxMessages": str(size)},
                 **{"pulsar.client.operationTimeoutMs": "20000" if nested else "5000"},
@@ -565,12 +581,16 @@ def test_a_name_that_another_task_takes_while_a_connection_is_away(
                 if nested:
                     raise ZeroDivisionError
 
-            TaskWriter(options, Task(task), {topic: [name]}).write(batches())
+            waits = replace(options.client.patience, settling_s=0.0)
+            options = replace(options, client=replace(options.client, patience=waits))
+            TaskWriter(options, Task(task), {topic: names[:1]}).write(batches())
 
         def take(broker: ScriptedBroker, session: Session, command: Any) -> None:
             with contextlib.suppress(ZeroDivisionError, IdempotenceError):
                 number = 0 if is_same else 1
                 run(theirs, sizes[1], number, nested=True)
+            if is_scalable:
+                broker.replace_segment(names[0], 2)
             usual(broker, session, command)
 
         def breaks(broker: ScriptedBroker, session: Session, command: Any) -> None:
@@ -586,8 +606,7 @@ def test_a_name_that_another_task_takes_while_a_connection_is_away(
         except (InDoubtError, IdempotenceError):
             assert broken_at, "no other task had the name"
             return
-        (stored,) = rows_at(broker, name)
-    count = Counter(stored)
+    count = Counter(stored_at(broker, *names))
     assert count.keys() >= set(mine)
     if how == "idempotent":
         assert set(count.values()) == {1}
