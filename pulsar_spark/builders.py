@@ -456,10 +456,11 @@ class WriteOptions(ClientOptions):
     producer_access_mode: str | None = _named("pulsar.producer.accessMode")
     """`Shared`, `Exclusive`, `WaitForExclusive` or `ExclusiveWithFencing`. All but
     `Shared` admit one task at a time to a topic partition. With `ExclusiveWithFencing`
-    the driver ends other producers of `topic` before any task does. With
-    `WaitForExclusive` a task waits ten minutes at most for its turn. It goes to the end
-    of the queue each minute, because brokers forget the queue of a topic that moves,
-    and if its connection breaks. Default: Shared. For: write."""
+    the driver ends other producers of `topic` before any task does, even where the
+    write then fails because the topic does not deduplicate. With `WaitForExclusive` a
+    task waits ten minutes at most for its turn. It goes to the end of the queue each
+    minute, because brokers forget the queue of a topic that moves, and if its
+    connection breaks. Default: Shared. For: write."""
     producer_producer_name: str | None = _named("pulsar.producer.producerName")
     """Name of the producer in topic statistics and in messages. One task at a time has
     it on a topic partition, and begins at a sequence id some way behind the last one,

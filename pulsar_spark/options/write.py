@@ -281,10 +281,10 @@ class WriteOptions:
         "`Shared`, `Exclusive`, `WaitForExclusive` or `ExclusiveWithFencing`. All but"
         " `Shared` admit one task at a time to a topic partition. With"
         " `ExclusiveWithFencing` the driver ends other producers of `topic` before any"
-        " task does. With"
-        " `WaitForExclusive` a task waits ten minutes at most for its turn. It goes to"
-        " the end of the queue each minute, because brokers forget the queue of a"
-        " topic that moves, and if its connection breaks.",
+        " task does, even where the write then fails because the topic does not"
+        " deduplicate. With `WaitForExclusive` a task waits ten minutes at most for its"
+        " turn. It goes to the end of the queue each minute, because brokers forget the"
+        " queue of a topic that moves, and if its connection breaks.",
     )
     producer_name: str | None = option(
         "pulsar.producer.producerName",

@@ -117,7 +117,8 @@ class BaseWrite:
         self._encryptors()  # a key that cannot be used ends this before any task
         client = choose_cluster(self._options.client, _BEGINS_THERE)
         self._options = replace(self._options, client=client)
-        calls: list[Callable[[], None]] = [partial(self._find_topic, self._pool)]
+        schemas = TopicSchemas(self._pool, self._options, self._columns)
+        calls: list[Callable[[], None]] = [partial(self._find_topic, schemas)]
         if self._is_transactional:
             calls.insert(0, self._require_transactions)
         together(*calls)
@@ -125,12 +126,13 @@ class BaseWrite:
             self._require_transactions()
             exactly_once = DeliveryGuarantee.EXACTLY_ONCE
             self._options = replace(self._options, guarantee=exactly_once)
+        self._try_topic(schemas)
 
-    def _find_topic(self, pool: ConnectionPool) -> None:
-        """Look up the topic of the options, and settle the schema."""
+    def _find_topic(self, schemas: TopicSchemas) -> None:
+        """Look up the topic of the options, and choose the schema of rows."""
         options = self._options
         if options.topic is not None:
-            lookup = TopicLookup(pool)
+            lookup = TopicLookup(schemas.pool)
             self._targets = find_targets(
                 lookup, [options.topic], auto_creation=options.topic_auto_creation
             )
@@ -140,14 +142,21 @@ class BaseWrite:
                     for segment in layout.segments
                     if not is_segment(segment.name)
                 ]
-            schemas = TopicSchemas(pool, options, self._columns)
             schemas.choose([options.topic])
+
+    def _try_topic(self, schemas: TopicSchemas) -> None:
+        """Check what only a producer can find out of the topic of the options.
+
+        A write that is refused before fences no producer.
+        """
+        options = self._options
+        if options.topic is not None:
             if options.access_mode == "ExclusiveWithFencing":
                 self._fence_others(schemas)
-            schemas.register(options.topic, self._targets[options.topic][0])
+            first = self._targets[options.topic][0]
+            schemas.register(options.topic, first)
             self._schemas = schemas.chosen
             if self._is_idempotent and not self._is_scalable:
-                first = self._targets[options.topic][0]
                 self._require_deduplication(first, self._schema)
 
     def _fence_others(self, schemas: TopicSchemas) -> None:

@@ -17,6 +17,7 @@ from pulsar_spark.errors import (
     AuthError,
     BadRowError,
     CommitInDoubtError,
+    DeduplicationOffError,
     IdempotenceError,
     OptionError,
     PulsarSparkError,
@@ -24,6 +25,7 @@ from pulsar_spark.errors import (
     ScalableTopicError,
     TopicNotFoundError,
     TransactionLostError,
+    TransactionsOffError,
 )
 from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.options import parse_write_options
@@ -364,6 +366,32 @@ def test_a_topic_that_another_has_to_itself(
     write.prepare()
     write.commit([write.run(Task(0), iter([rows]))])
     assert len(visible(scripted)) == 1
+
+
+@pytest.mark.parametrize("guarantee", ["idempotent", "exactly-once"])
+@pytest.mark.parametrize("is_scalable", [False, True])
+def test_no_fence_for_a_write_without_transactions(
+    scripted: ScriptedBroker, guarantee: str, is_scalable: bool
+) -> None:
+    """What the cluster lacks is found out first, unless the topic has to tell."""
+    scripted.partitions[COORDINATORS] = 0
+    if is_scalable:
+        scripted.scalable = {SCALABLE: SCALABLE}
+        scripted.add_topic(SEGMENTS[0])
+    given = options(
+        scripted,
+        streaming=False,
+        topic=SCALABLE if is_scalable else TOPIC,
+        deliveryGuarantee=guarantee,
+        **{"pulsar.producer.accessMode": "ExclusiveWithFencing"},
+    )
+    with pytest.raises((TransactionsOffError, DeduplicationOffError)) as error:
+        BatchWrite(given).prepare()
+    needs_topic = isinstance(error.value, DeduplicationOffError)
+    assert needs_topic == (guarantee == "idempotent" and not is_scalable)
+    modes = {body.producer_access_mode for body in scripted.bodies["PRODUCER"]}
+    fences = pb.CommandProducer.ExclusiveWithFencing in modes
+    assert fences == needs_topic
 
 
 @pytest.mark.parametrize("by", ["option", "column"])
