@@ -66,8 +66,9 @@ def rested(paths: Iterable[str], read: Callable[[], T]) -> T:
         read: Reads them.
 
     Raises:
-        TopicsError: Of ``read``: the files rest, or are gone.
-        TimeoutError: A file has changed for too long; the message is its path.
+        TopicsError: Of ``read``: the files rest for longer, or are gone.
+        TimeoutError: A file has changed for too long, also where the file could not be
+            read between two changes; the message is its path.
     """
     named = tuple(paths)
     began = since = time.monotonic()
@@ -80,8 +81,8 @@ def rested(paths: Iterable[str], read: Callable[[], T]) -> T:
                 made = read()
             except TopicsError:
                 may_come = now - began < _GONE_S and any(map(_is_gone, named))
-                is_final = is_late or not (may_come or _are_fresh(named, _SETTLED_S))
-                if is_final and _stamps(named) == watched:
+                may_change = may_come or _are_fresh(named, _SETTLED_S)
+                if not may_change and _stamps(named) == watched:
                     raise
             else:
                 if _stamps(named) == watched:

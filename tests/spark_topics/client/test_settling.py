@@ -111,7 +111,7 @@ class InPlace(FileClock):
     def _write(self, text: str) -> None:
         self._file.write_text(text)
         # Without this, two in a moment would have one time.
-        os.utime(self._file, (self.now, self.now - len(self._gaps)))
+        os.utime(self._file, (self.now, self.now - len(self._gaps) / 1000))
         self._due = self.now + self._gaps.pop(0) if self._gaps else math.inf
 
     def sleep(self, seconds: float) -> None:
@@ -154,6 +154,29 @@ def test_no_half_is_read(
     with pytest.MonkeyPatch.context() as patched, contextlib.suppress(TimeoutError):
         patched.setattr(settling, "time", clock)
         assert rested([str(file)], read) in ("old", "new")
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(gaps=st.lists(st.floats(0.0, 4.5), min_size=1, max_size=9))
+def test_no_half_is_an_error_of_the_file(tmp_path: Path, gaps: list[float]) -> None:
+    """A writer who comes back to the file is waited for, or is said to be slow."""
+    file = tmp_path / "file"
+    clock = InPlace(file, gaps, 0.0)
+    clock.begin()
+
+    def read() -> str:
+        text = file.read_text()
+        if text == "half":
+            raise OptionError("It is damaged.")
+        return text
+
+    with pytest.MonkeyPatch.context() as patched, contextlib.suppress(TimeoutError):
+        patched.setattr(settling, "time", clock)
+        assert rested([str(file)], read) == "new"
 
 
 def test_a_file_that_is_replaced_by_another_hand(
