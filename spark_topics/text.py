@@ -52,8 +52,10 @@ def shorten(value: object, limit: int = 80) -> str:
 
 
 #: A name before a value, such as ``authParams=``: no URI, part of a path, or host:port.
+#: Or the slashes of a URI before a user, such as ``//user:password@host``.
 _NAME_OF_VALUE = re.compile(
-    r"(?<![\w./-])[A-Za-z][\w.-]+\s*(?:=(?!=|\s*$)|:(?!/|\s*$|[0-9]{1,5}(?:$|[,/])))",
+    r"(?<![\w./-])[A-Za-z][\w.-]+\s*(?:=(?!=|\s*$)|:(?!/|\s*$|[0-9]{1,5}(?:$|[,/])))"
+    r"|//(?=[^/\s]*@|[^/\s]*:\S*@)",
     re.ASCII,
 )
 
@@ -62,14 +64,15 @@ def without_value(text: str) -> str | None:
     """Return a text without what follows a name in it; None where there is no name.
 
     Where one plain value is expected, what follows ``name=`` or ``name:`` is the value
-    of another option, perhaps a secret. So it is never quoted.
+    of another option, perhaps a secret. So it is never quoted, nor is the user in a
+    URI, whom a password may follow.
     """
     name = _NAME_OF_VALUE.search(text)
     return None if name is None else f"{text[: name.end()]}..."
 
 
 #: A part of a value that an error shows as it is, or cuts; and one that tells nothing.
-_WORD = re.compile(r"[^\s\"'\\,:;=/&{}()\[\]]+")
+_WORD = re.compile(r"[^\s\"'\\,:;=/@&{}()\[\]]+")
 _SMALL = re.compile(r"[0-9]{1,3}\Z")
 
 

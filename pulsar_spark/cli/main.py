@@ -117,6 +117,7 @@ def _quotable(message: str, arguments: Sequence[str], *, is_misuse: bool) -> str
         may_be_secret = _NAME_OF_SECRET.search(value) is not None
         if shown is None or not (is_misuse or may_be_secret):
             continue
+        may_be_secret |= shown.endswith("//...")  # the user of a URI
         is_in_place = before in _IN_PLACE or text.startswith(_IN_PLACE)
         if value in message:
             message = message.replace(value, shown)
@@ -126,7 +127,7 @@ def _quotable(message: str, arguments: Sequence[str], *, is_misuse: bool) -> str
             and shows(message, value.removeprefix(shown[:-3]))
         ):
             return (
-                "An argument has an option in it, whose value is not shown: put -o "
-                "before an option."
+                "An argument with an option in it, or with a user in a URI, is not "
+                "shown: put -o before an option."
             )
     return message

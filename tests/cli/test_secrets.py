@@ -171,6 +171,8 @@ def test_in_the_wrong_place(run: Run, arguments: tuple[str, ...]) -> None:
         "authParams:token:",
         "authParams : ",
         "token:",
+        "pulsar://me:",
+        "https://",
     ],
 )
 @pytest.mark.parametrize("place", [*range(17), None])
@@ -208,7 +210,8 @@ def test_in_any_place(
         ("transactions", "--idempotence-id", "HERE/", *asks),
         ("broker", "--release", "HERE"),
     ]
-    text = name + SECRET if is_whole else f"5 {name}{SECRET}"
+    text = f"{name}{SECRET}@host" if "//" in name else name + SECRET
+    text = text if is_whole else f"5 {text}"
     command = commands[place] if place is not None else ("plan", "-o", "HERE")
     code, printed = run(*(one.replace("HERE", text) for one in command))
     assert code in (1, 2), printed

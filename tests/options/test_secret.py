@@ -58,3 +58,17 @@ def test_the_value_of_one_option_in_another(
     for spec in OPTIONS:
         given = Given({spec.name: text}, _KNOWN, spec.scope)
         assert secret_text not in " ".join(given.problems), spec.name
+
+
+@pytest.mark.parametrize("before", ["", "t, ", "earliest,", ".*("])
+@pytest.mark.parametrize("scheme", ["pulsar", "pulsar+ssl", "http", "s3a", "topic"])
+@pytest.mark.parametrize("user", ["me:{}", "{}", "me:a/{}", "me:a@{}", ":{}"])
+def test_the_user_of_a_uri_in_a_wrong_place(
+    before: str, scheme: str, user: str
+) -> None:
+    """Where it is no value of an option, the error does not show it."""
+    secret_text = "c2VjcmV0LW9mLXRoZS10ZXN0"
+    text = f"{before}{scheme}://{user.format(secret_text)}@host:6650"
+    for spec in OPTIONS:
+        given = Given({spec.name: text}, _KNOWN, spec.scope)
+        assert secret_text not in " ".join(given.problems), spec.name
