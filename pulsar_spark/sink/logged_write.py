@@ -89,9 +89,9 @@ class LoggedWrite(BaseWrite):
         Args:
             is_done: Set to whether that decision is carried out, once there is none.
         """
-        protocol = self._protocol(self._pool.write_patience_s)
         set_done = partial(_set, is_done or Future())
         try:
+            protocol = self._protocol(self._pool.write_patience_s)
             self._progress = protocol.recover(partial(set_done, value=True))
         finally:
             set_done(value=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -570,6 +571,23 @@ def test_a_micro_batch_that_failed(scripted: ScriptedBroker) -> None:
     done = run(write, task(0), b"a")
     copied(write).abort([done], 0)
     assert scripted.ended[-1] == (done.txn, TxnAction.ABORT)
+
+
+def test_a_start_that_fails_before_its_log(
+    scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topics, which wait for the log, do not wait for ever."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AuthError("The token has expired.", code="AuthenticationError")
+
+    write = stream_write(scripted)
+    write.prepare()
+    monkeypatch.setattr(CommitProtocol, "__init__", refuse)
+    is_done: Future[bool] = Future()
+    with pytest.raises(AuthError, match="The token has expired"):
+        write._recover(is_done)
+    assert not is_done.result(timeout=0)
 
 
 @pytest.mark.parametrize("guarantee", ["none", "at-least-once", "idempotent"])
