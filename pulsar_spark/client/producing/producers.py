@@ -521,9 +521,10 @@ class Producers:
             raise InDoubtError(
                 f"while its connection was away, another producer {name!r} may have "
                 "written, after which the broker drops rows of this one as duplicates. "
-                "A name serves one task at a time: leave `spark.speculation` off, and "
-                "`pulsar.producer.producerName` out. The task has to run again: allow "
-                "that by `spark.task.maxFailures`.",
+                "A name serves one task at a time: leave `spark.speculation` off and "
+                "`pulsar.producer.producerName` out, or let no two writes that run at "
+                "once have one `idempotenceId`. The task has to run again: allow that "
+                "by `spark.task.maxFailures`.",
                 topic_partition=producer.topic,
                 rows=producer.in_flight.rows,
             )
