@@ -21,6 +21,9 @@ _SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 #: And the one that it runs there to commit a micro-batch, or to abort it.
 _SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
 
+#: And the one that it runs there to have a write pickled for its tasks.
+_WRITE_PLANNER = "pyspark.sql.worker.write_into_data_source"
+
 
 def _program() -> str:
     """Return the module that this process runs as a program, "" if none."""
@@ -92,13 +95,27 @@ def is_spark_worker() -> bool:
     return _program().startswith("pyspark.")
 
 
+def drives_source() -> bool:
+    """Return whether Spark runs this process for the source of a stream."""
+    return _program() == _SOURCE_RUNNER
+
+
+def plans_write() -> bool:
+    """Return whether Spark runs this process to have a write pickled for its tasks."""
+    return _is_for(_WRITE_PLANNER)
+
+
 def only_ends_micro_batches() -> bool:
     """Return whether Spark runs this process to commit or abort, and for nothing else.
 
     It makes its own writer for that.
     """
+    return _is_for(_SINK_RUNNER)
+
+
+def _is_for(program: str) -> bool:
     # Spark's daemon, which such processes come from, is told what they are to run.
-    return _SINK_RUNNER in (_program(), *sys.argv[1:2])
+    return program in (_program(), *sys.argv[1:2])
 
 
 class Termination:
@@ -114,7 +131,7 @@ class Termination:
     def expect(self) -> None:
         """Exit on SIGTERM where this process only drives a reader."""
         is_main = threading.current_thread() is threading.main_thread()
-        if _program() == _SOURCE_RUNNER and is_main:
+        if drives_source() and is_main:
             signal.signal(signal.SIGTERM, self._leave)
 
     def stop(self, reader: Callable[[], None]) -> None:

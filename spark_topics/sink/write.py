@@ -93,7 +93,10 @@ class StreamWrite(Protocol[T]):
         """See `BatchWrite`."""
 
     def begin_micro_batch(self) -> None:
-        """Take the driver's step before a micro-batch, as the tasks get their copy."""
+        """Take the driver's step before a micro-batch, before tasks get their copy.
+
+        Again it does nothing.
+        """
 
     def run(self, task: Task, batches: Iterator[pa.RecordBatch]) -> T:
         """See `BatchWrite`."""

@@ -11,7 +11,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from spark_topics.process import only_ends_micro_batches
+from spark_topics.process import only_ends_micro_batches, plans_write
 from spark_topics.sink.write import StreamWrite
 from spark_topics.source.source import Source
 from spark_topics.system import System
@@ -65,7 +65,7 @@ def stream_writer(
         schema: All columns of the rows.
 
     Raises:
-        TopicsError: As ``StreamWrite.prepare`` does.
+        TopicsError: As ``StreamWrite.prepare`` and ``begin_micro_batch`` do.
     """
     if hasattr(datasource, "DataSourceStreamArrowWriter"):
         from spark_topics.spark.stream_writer import StreamWriter
@@ -79,4 +79,8 @@ def stream_writer(
     # would tell of that instead of why the micro-batch has failed.
     if not only_ends_micro_batches():
         writer.prepare()
+    # The next step is to pickle the writer, which takes this step where this process is
+    # another. What fails there PySpark calls an object that cannot be serialized.
+    if plans_write():
+        write.begin_micro_batch()
     return writer  # type: ignore[no-any-return]

@@ -112,7 +112,8 @@ class MicroBatchWriter(PlainErrors):
 
         That is when Spark pickles this writer: it asks for nothing else on the driver
         between two micro-batches. It makes other writers to run ``commit`` and
-        ``abort``. These are not pickled, and must not abort what they find open.
+        ``abort``. These are not pickled, and must not abort what they find open. In the
+        process that is known to pickle, ``choice.stream_writer`` has taken the step.
 
         Raises:
             TopicsError: As ``StreamWrite.begin_micro_batch`` does.

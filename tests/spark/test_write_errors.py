@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark import PulsarDataSource
 from pulsar_spark.arrow.schema import TIMESTAMP
+from pulsar_spark.client.transactions import COORDINATORS
 from pulsar_spark.errors import PulsarSparkError
 from tests.broker.test_write import table
 from tests.support import official, writes
@@ -395,6 +396,20 @@ class TestGuarantees:
         official.produce(service_url, plain, [b"behind"])
         rows = official.read_back(service_url, plain)
         assert [row.value for row in rows] == [b"behind"]
+
+    def test_before_a_micro_batch(
+        self, spark: SparkSession, scripted: ScriptedBroker, tmp_path: Path
+    ) -> None:
+        """The last line of Spark's text is ours, though Spark pickles a writer then."""
+        scripted.partitions[COORDINATORS] = 1
+        scripted.always("SUBSCRIBE", refuse("AuthorizationError", "not yours"))
+        stream = lines(spark, tmp_path).writeStream.format("pulsar")
+        options = given(scripted.url, "t", deliveryGuarantee="exactly-once")
+        checkpoint = str(tmp_path / "checkpoint")
+        query = stream.options(**options, checkpointLocation=checkpoint).start()
+        with pytest.raises(PySparkException) as caught:
+            query.processAllAvailable()
+        expect(caught.value, "[PULSAR_AUTH]", "not yours")
 
     def test_transactions_off(self, scripted: ScriptedBroker) -> None:
         """The broker's setting is named."""

@@ -17,10 +17,12 @@ from spark_topics.process import (
     Termination,
     only_ends_micro_batches,
     planning,
+    plans_write,
 )
 
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 ENDS = "pyspark.sql.worker.python_streaming_sink_runner"
+WRITES = "pyspark.sql.worker.write_into_data_source"
 
 
 @pytest.fixture
@@ -145,7 +147,21 @@ def test_a_process_that_commits_or_aborts(
     arguments: list[str],
     is_it: bool,
 ) -> None:
-    """Spark runs it by itself, or lets its daemon do so."""
+    """Spark runs it by itself, or lets its daemon do so; one that plans is another."""
     run_as(monkeypatch, program)
     monkeypatch.setattr(sys, "argv", arguments)
     assert only_ends_micro_batches() is is_it
+    assert not plans_write()
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"), [("pyspark.daemon", ["", WRITES]), (WRITES, [""])]
+)
+def test_a_process_that_plans_a_write(
+    monkeypatch: pytest.MonkeyPatch, program: str, arguments: list[str]
+) -> None:
+    """It does not commit."""
+    run_as(monkeypatch, program)
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert plans_write()
+    assert not only_ends_micro_batches()
