@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 from pyspark.sql import datasource
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    DataSourceStreamReader,
-)
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import OptionError
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
     from pulsar_spark.options import ReadOptions
     from pulsar_spark.sink.driver import BatchWrite, StreamWrite
     from pulsar_spark.source.plan.query_schema import QuerySchema
+    from pulsar_spark.source.pulsar_source import PulsarSource
 
 logger = logging.getLogger("pulsar_spark.spark")
 
@@ -112,22 +110,14 @@ class PulsarDataSource(TopicDataSource):
 
         return PulsarPushdownReader(options, schema, self._found)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of a streaming query.
-
-        Args:
-            schema: The columns wanted: the above, or what the user asked for.
-
-        Raises:
-            OptionError: An option is unknown or wrong, or limits micro-batches where
-                this Spark, older than 4.2, lets no source do so.
-            SchemaError: ``schema`` has columns that a topic does not have.
-        """
+    def stream_read(
+        self, schema: StructType
+    ) -> tuple[PulsarSource, pa.Schema, dict[str, int | None]]:
+        """See `TopicDataSource`."""
         from pulsar_spark.options import parse_read_options
         from pulsar_spark.source.pulsar_source import PulsarSource
         from pulsar_spark.source.read.kernel_notice import warn_of_slow_kernel
         from pulsar_spark.spark.schema import checked_arrow_schema
-        from spark_topics.spark.choice import stream_reader
 
         options = parse_read_options(self.options, streaming=True)
         warn_of_slow_kernel()
@@ -137,8 +127,7 @@ class PulsarDataSource(TopicDataSource):
             "maxBytesPerTrigger": options.max_bytes_per_trigger,
             "minRowsPerTrigger": options.min_rows_per_trigger,
         }
-        source = PulsarSource(options, columns, self._found)
-        return stream_reader(source, columns, PULSAR, limits)
+        return PulsarSource(options, columns, self._found), columns, limits
 
     def batch_write(self, schema: StructType) -> tuple[BatchWrite, pa.Schema]:
         """See `TopicDataSource`."""

@@ -11,8 +11,11 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_topics.errors import condition_of
+from tests.support.spark_errors import expect
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 MOST_LINES = 25
@@ -60,3 +63,29 @@ def test_an_error_is_readable(spark: SparkSession, name: str, is_wrong: bool) ->
     condition = condition_of(caught.value)
     assert condition is not None, text
     assert condition.endswith("_OPTION") == is_wrong, text
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "options", "condition"),
+    [
+        ("pulsar", "value BINARY", {"nonsense": "1"}, "[PULSAR_OPTION]"),
+        ("pulsar", "__key INT", unreachable("pulsar"), "[PULSAR_SCHEMA]"),
+        ("tubemq", "value BINARY", {"nonsense": "1"}, "[TUBEMQ_OPTION]"),
+        ("ydb_topic", "data BINARY", {"nonsense": "1"}, "[YDB_OPTION]"),
+    ],
+)
+def test_an_error_of_a_stream_is_readable(
+    spark: SparkSession,
+    tmp_path: Path,
+    name: str,
+    column: str,
+    options: dict[str, str],
+    condition: str,
+) -> None:
+    """A stream whose reader cannot be made."""
+    rows = spark.readStream.format(name).schema(column).options(**options).load()
+    stream = rows.writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(PySparkException) as caught:
+        query.processAllAvailable()
+    expect(caught.value, condition)

@@ -25,16 +25,16 @@ def limits_micro_batches() -> bool:
 def stream_reader(
     source: Source[Any],
     schema: pa.Schema,
-    system: System,
     limits: Mapping[str, object],
+    system: System,
 ) -> DataSourceStreamReader:
     """Return the reader of a streaming query.
 
     Args:
         source: What to read.
         schema: The columns wanted.
-        system: Whose error it is where the limits cannot be kept.
         limits: Options that limit micro-batches, by name; None for those not set.
+        system: Whose error it is where the limits cannot be kept.
 
     Raises:
         OptionError: There are limits, and this Spark, older than 4.2, knows none; of

@@ -34,6 +34,7 @@ _CALLED_BY_SPARK = frozenset(
         "write",
         "commit",
         "abort",
+        "getDefaultReadLimit",
         "initialOffset",
         "latestOffset",
         "reportLatestOffset",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from spark_topics.errors import TopicsError
 from spark_topics.process import Termination, planning
 from spark_topics.source.source import Source
 from spark_topics.source.tasks import Tasks
@@ -79,3 +80,20 @@ class StreamReaderBase(PlainErrors, DataSourceStreamReader):
             if self._source.must_stop:
                 self._termination.expect()
         return self._planner
+
+
+class FailedStreamReader(PlainErrors, DataSourceStreamReader):
+    """Raises why there is no reader, whatever Spark asks for first.
+
+    Args:
+        error: Why.
+    """
+
+    def __init__(self, error: TopicsError) -> None:
+        self._error = error
+
+    def _fail(self, *_: Any, **__: Any) -> Any:
+        raise self._error
+
+    initialOffset = latestOffset = getDefaultReadLimit = _fail
+    partitions = commit = read = _fail

@@ -34,6 +34,7 @@ from tests.support import official
 from tests.support.driven_query import Query
 from tests.support.entries import batch, member
 from tests.support.raw_publisher import RawPublisher
+from tests.support.spark_errors import expect
 from tests.support.streaming import durable_backlogs
 from tests.support.waiting import await_subscriptions, await_true
 
@@ -173,8 +174,8 @@ class Stream:
             self.query.stop()
             self.check()
 
-    def failure(self, rows: DataFrame | None = None, **trigger: Any) -> str:
-        """The text of the exception that the query ends with by itself."""
+    def failure(self, rows: DataFrame | None = None, **trigger: Any) -> Exception:
+        """The exception that the query ends with by itself."""
 
         def run_to_its_end() -> None:
             query = self.start(rows, **trigger)
@@ -182,7 +183,7 @@ class Stream:
 
         with pytest.raises(PySparkException) as caught:
             run_to_its_end()
-        return str(caught.value)
+        return caught.value
 
     @property
     def logged(self) -> dict[str, str]:
@@ -276,12 +277,6 @@ def begin(service_url: str, **options: str) -> None:
         reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     finally:
         reader.stop()
-
-
-def expect(text: str, *parts: str) -> None:
-    """Each of the parts is in the text."""
-    missing = [part for part in parts if part not in text]
-    assert not missing, f"{missing} not in:\n{text}"
 
 
 # -- limits --------------------------------------------------------------------------
@@ -677,7 +672,7 @@ def test_starting_at_a_subscription_that_is_not_there(
     given = {"startingOffsets": "subscription", "predefinedSubscription": "mine"}
     with pytest.raises(PulsarSparkError) as caught:
         begin(service_url, topic=topic, **given)
-    expect(str(caught.value), "[PULSAR_OPTION]", "mine", topic, *given)
+    expect(caught.value, "[PULSAR_OPTION]", "mine", topic, *given)
     await_subscriptions(admin, topic)
 
 
@@ -946,7 +941,7 @@ def test_topics_leave_and_return(
     query.options["topics"] = names[0]
     with pytest.raises(DataLossError) as caught:
         query.run()
-    expect(str(caught.value), "PULSAR_DATA_LOSS", names[1], other, "failOnDataLoss")
+    expect(caught.value, "[PULSAR_DATA_LOSS]", names[1], other, "failOnDataLoss")
     query.options["failOnDataLoss"] = "false"
     query.run()
     assert query.rows == numbered(names[:1], 8) | numbered(names[1:], 5)
@@ -1109,7 +1104,7 @@ def test_what_a_scala_checkpoint_points_to_is_gone(
     query.ends = [json.dumps(gone)]
     with pytest.raises(DataLossError) as caught:
         query.run()
-    expect(str(caught.value), "PULSAR_DATA_LOSS", "0:6", topic)
+    expect(caught.value, "[PULSAR_DATA_LOSS]", "0:6", topic)
 
 
 SCALA_CHECKPOINT = Path(__file__).parent.parent / "golden" / "scala-checkpoint"
@@ -1271,8 +1266,8 @@ def test_options_that_are_wrong_for_streams_alone(
 ) -> None:
     """They are named together, before the stream starts: loading may be for a batch."""
     options = {"minRowsPerTrigger": "0", "maxRowsPerTrigger": "0", "ackOnCommit": "x"}
-    text = stream(topic=topic, **options).failure()
-    expect(text, "[PULSAR_OPTION]", *options)
+    error = stream(topic=topic, **options).failure()
+    expect(error, "[PULSAR_OPTION]", *options)
 
 
 def test_no_broker(driven: Callable[..., Query], topic: str) -> None:
@@ -1285,4 +1280,4 @@ def test_no_broker(driven: Callable[..., Query], topic: str) -> None:
     }
     with pytest.raises(PulsarSparkError) as caught:
         driven(topic=topic, **nowhere).trigger()
-    expect(str(caught.value), "[PULSAR_", "127.0.0.1:1")
+    expect(caught.value, "[PULSAR_CONNECTION]", "127.0.0.1:1")

@@ -19,10 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    DataSourceStreamReader,
-)
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from spark_topics.columns import ColumnType, Read, Write
@@ -38,7 +35,6 @@ from spark_topics.source.stream.cluster import PartitionStatus
 from spark_topics.source.stream.planner import StreamPlanner
 from spark_topics.source.stream.topic_set import TopicSet
 from spark_topics.source.turns import read_turns
-from spark_topics.spark.choice import stream_reader
 from spark_topics.spark.datasource import TopicDataSource
 from spark_topics.spark.reader import BatchReader
 from spark_topics.spark.schema import read_schema, spark_schema, write_schema
@@ -335,12 +331,14 @@ class NumberDataSource(TopicDataSource):
         options = options_of(self.options, Scope.BATCH)
         return BatchReader(NumberSource(options), read_schema(schema, READ, NUMBERS))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def stream_read(
+        self, schema: StructType
+    ) -> tuple[NumberSource, pa.Schema, dict[str, int | None]]:
         """Of a stream."""
         options = options_of(self.options, Scope.STREAM)
         columns = read_schema(schema, READ, NUMBERS)
         limits = {"maxRowsPerTrigger": options.max_rows}
-        return stream_reader(NumberSource(options), columns, NUMBERS, limits)
+        return NumberSource(options), columns, limits
 
     def batch_write(self, schema: StructType) -> tuple[NumberWrite, pa.Schema]:
         """Of a batch query."""

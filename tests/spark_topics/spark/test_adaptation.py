@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -144,6 +146,29 @@ def test_a_stream_of_an_old_release(folder: Folder) -> None:
     assert numbers(again, again.partitions(end, again.latestOffset())) == [7]
     with pytest.raises(OptionError, match="`maxRowsPerTrigger` cannot be kept"):
         source(folder, maxRowsPerTrigger="80").streamReader(made.schema())
+
+
+@pytest.mark.usefixtures("_as_in_4_0")
+def test_a_stream_without_a_reader(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's program for sources stops a reader at each error: so it has one."""
+    program = "pyspark.sql.streaming.python_streaming_source_runner"
+    main: Any = SimpleNamespace(__spec__=SimpleNamespace(name=program))
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    made = source(folder, maxRowsPerTrigger="80")
+    reader: Any = made.streamReader(made.schema())
+    for ask in (
+        reader.initialOffset,
+        reader.latestOffset,
+        lambda: reader.latestOffset({}, ReadAllAvailable()),
+        reader.getDefaultReadLimit,
+        lambda: reader.partitions({}, {}),
+        lambda: reader.commit({}),
+    ):
+        with pytest.raises(OptionError, match="`maxRowsPerTrigger` cannot be kept"):
+            ask()
+    reader.stop()
 
 
 def test_a_writer_brings_what_tasks_tell(folder: Folder, tmp_path: Path) -> None:

@@ -124,7 +124,6 @@ def test_each_method_of_spark_is_known() -> None:
     # These raise nothing of ours: no broker is asked.
     not_ours = {
         "name",
-        "getDefaultReadLimit",
         "simpleStreamReader",
     }
     assert methods - not_ours <= _CALLED_BY_SPARK

@@ -5,10 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    DataSourceStreamReader,
-)
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from spark_topics.options.spec import Scope
@@ -20,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubemq_spark.sink.write import TubeMQWrite
+    from tubemq_spark.source.tubemq_source import TubeMQSource
 
 
 class TubeMQDataSource(TopicDataSource):
@@ -57,28 +55,19 @@ class TubeMQDataSource(TopicDataSource):
         options = parse_read_options(self.options, Scope.BATCH)
         return BatchReader(TubeMQSource(options), read_columns(schema))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of a streaming query.
-
-        Raises:
-            OptionError: An option is unknown or wrong, or limits micro-batches where
-                this Spark, older than 4.2, lets no source do so.
-            SchemaError: Messages have no such columns.
-        """
-        from spark_topics.spark.choice import stream_reader
+    def stream_read(
+        self, schema: StructType
+    ) -> tuple[TubeMQSource, pa.Schema, dict[str, int | None]]:
+        """See `TopicDataSource`."""
         from tubemq_spark.source.tubemq_source import TubeMQSource
         from tubemq_spark.spark.schema import read_columns
 
         options = parse_read_options(self.options, Scope.STREAM)
-        return stream_reader(
-            TubeMQSource(options),
-            read_columns(schema),
-            SYSTEM,
-            {
-                "maxRowsPerTrigger": options.max_rows,
-                "maxBytesPerTrigger": options.max_bytes,
-            },
-        )
+        limits = {
+            "maxRowsPerTrigger": options.max_rows,
+            "maxBytesPerTrigger": options.max_bytes,
+        }
+        return TubeMQSource(options), read_columns(schema), limits
 
     def batch_write(self, schema: StructType) -> tuple[TubeMQWrite, pa.Schema]:
         """See `TopicDataSource`."""

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    DataSourceStreamReader,
-)
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from spark_topics.spark.datasource import TopicDataSource
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ydb_spark.sink.driver import BatchWrite, StreamWrite
+    from ydb_spark.source.topic_source import TopicSource
 
 #: The column that is written only where it chooses the partition.
 _GROUP = "message_group_id"
@@ -73,17 +71,10 @@ class YdbTopicDataSource(TopicDataSource):
         columns = read_schema(schema, READ_COLUMNS, SYSTEM)
         return BatchReader(TopicSource(options), columns)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of a streaming query.
-
-        Args:
-            schema: The columns wanted.
-
-        Raises:
-            OptionError: An option is unknown or wrong.
-            SchemaError: ``schema`` has columns that messages do not have.
-        """
-        from spark_topics.spark.choice import stream_reader
+    def stream_read(
+        self, schema: StructType
+    ) -> tuple[TopicSource, pa.Schema, dict[str, int | None]]:
+        """See `TopicDataSource`."""
         from spark_topics.spark.schema import read_schema
         from ydb_spark.options.parse import KNOWN
         from ydb_spark.options.read import parse_read_options
@@ -95,7 +86,7 @@ class YdbTopicDataSource(TopicDataSource):
             "maxRowsPerTrigger": options.max_rows,
             "maxBytesPerTrigger": options.max_bytes,
         }
-        return stream_reader(TopicSource(options), columns, SYSTEM, limits)
+        return TopicSource(options), columns, limits
 
     def batch_write(self, schema: StructType) -> tuple[BatchWrite, pa.Schema]:
         """See `TopicDataSource`."""
