@@ -3,9 +3,10 @@
 
 python examples/drop_duplicates.py my-topic folder [pulsar://host:6650]
 
-A producer that sends again after a crash leaves such messages. Spark remembers the keys
-of the last ten minutes in its state, by publish time, also across restarts. Messages
-without a key all stay.
+A producer that sends again after a crash leaves such messages. So each message has to
+have a key of its own, such as the number of an order. Spark remembers the keys that it
+read in the last ten minutes in its state, also across restarts, and those of a run that
+goes on. Messages without a key all stay.
 """
 
 from __future__ import annotations
@@ -29,11 +30,15 @@ def main(topic: str, folder: str, service_url: str) -> None:
     keyless = "CASE WHEN __key IS NULL THEN __messageId END"
     query = (
         messages.selectExpr(
-            "*", "CAST(__key AS STRING) AS key", f"{keyless} AS keyless"
+            "*",
+            "CAST(__key AS STRING) AS key",
+            f"{keyless} AS keyless",
+            # By publish time a message could be too old, and be left out.
+            "current_timestamp() AS read_time",
         )
-        .withWatermark("__publishTime", "10 minutes")
+        .withWatermark("read_time", "10 minutes")
         .dropDuplicatesWithinWatermark(["key", "keyless"])
-        .drop("keyless")
+        .drop("keyless", "read_time")
         .writeStream.format("parquet")
         .option("path", f"{folder}/rows")
         .option("checkpointLocation", f"{folder}/checkpoint")

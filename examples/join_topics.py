@@ -2,6 +2,8 @@
 """Join the messages of two topics that have the same key and come within an hour.
 
 python examples/join_topics.py orders payments folder [pulsar://host:6650]
+
+Messages ten minutes older than what earlier runs read of both topics are left out.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import re
 import runpy
 import socket
 import threading
+import time
 import urllib.request
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -23,6 +24,8 @@ from pyarrow import parquet
 
 from pulsar_spark import PartitionLag, StreamLag
 from tests.support import official, reading
+from tests.support.entries import message
+from tests.support.raw_publisher import RawPublisher
 from tests.support.waiting import await_true
 from tests.support.writes import write_frame
 
@@ -369,6 +372,20 @@ def test_drop_duplicates(
     assert f"4 different rows of {topic}" in run(*arguments)
     orders(to, [("b", 2), ("c", 1), (None, 1)])
     assert f"6 different rows of {topic}" in run(*arguments)
+
+
+def test_drop_duplicates_of_a_slow_clock(
+    run: Callable[..., str], service_url: str, topic: str, tmp_path: Path
+) -> None:
+    """A message is not dropped because later ones were read in an earlier run."""
+    now_ms = time.time_ns() // 1_000_000
+    for hours, found in ((0, 2), (1, 4)):
+        published = {"publish_time": now_ms - hours * 3_600_000}
+        with RawPublisher(service_url, topic) as publisher:
+            publisher.send(*message(b"v", **published))
+            publisher.send(*message(b"v", key=f"of-{hours}", **published))
+        printed = run("drop_duplicates.py", topic, str(tmp_path))
+        assert f"{found} different rows of {topic}" in printed
 
 
 def test_join_topics(
