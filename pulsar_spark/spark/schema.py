@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import types
 from pyspark.sql.types import (
     ArrayType,
@@ -43,6 +44,7 @@ from pulsar_spark.options import ReadOptions, WriteOptions
 from pulsar_spark.system import warn_once
 from spark_topics.spark.schema import (
     INTEGERS,
+    null_problem,
     repetitions,
     struct_type,
     to_arrow,
@@ -125,24 +127,16 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
     corrupt_record = options.corrupt_record_column
     problems = [] if schema.fields else ["it has no column"]
     for field in schema.fields:
-        type_name = field.dataType.simpleString()
-        types: tuple[str, ...]
         if field.name == corrupt_record:
-            types = "binary", "string"
-        elif field.name in METADATA_COLUMNS_ALL:
-            types = (known_types[field.name].dataType.simpleString(),)
-        else:
-            types = (type_name,)
-        if type_name not in types:
-            cure = "cast it after reading"
-            if field.name == corrupt_record:
-                cure = (
-                    "it is the column of bad values: for a field of the name, give "
-                    "that another name with `columnNameOfCorruptRecord`"
+            if not isinstance(field.dataType, (BinaryType, StringType)):
+                problems.append(
+                    f"`{field.name}` is binary or string, not "
+                    f"{field.dataType.simpleString()} (it is the column of bad values: "
+                    "for a field of the name, give that another name with "
+                    "`columnNameOfCorruptRecord`)"
                 )
-            problems.append(
-                f"`{field.name}` is {' or '.join(types)}, not {type_name} ({cure})"
-            )
+        elif problem := _problem_of_type(field, known_types):
+            problems.append(problem)
         if not (field.nullable or _never_null(field.name)):
             problems.append(f"`{field.name}` may be NULL, so it cannot be NOT NULL")
     problems += repetitions(schema)
@@ -168,6 +162,24 @@ def checked_arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
             for field in schema.fields
         ]
     )
+
+
+def _problem_of_type(field: StructField, known_types: StructType) -> str:
+    """Return why a read cannot have a column, "" for no reason."""
+    type_name = field.dataType.simpleString()
+    if field.name in METADATA_COLUMNS_ALL:
+        known = known_types[field.name].dataType.simpleString()
+        if type_name != known:
+            return f"`{field.name}` is {known}, not {type_name} (cast it after reading)"
+        return null_problem(field, COLUMN_TYPES[field.name])
+    try:
+        to_arrow(StructType([field]))
+    except PySparkTypeError:
+        return (
+            f"`{field.name}` is {type_name}, which no schema of Pulsar's has (ask for "
+            "another type, and cast it after reading)"
+        )
+    return ""
 
 
 def _never_null(name: str) -> bool:

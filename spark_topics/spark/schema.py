@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
@@ -81,6 +82,8 @@ def read_schema(
                 f"`{field.name}` is {column.type.simple_string}, not {type_name} (cast"
                 " it after reading)"
             )
+        elif problem := null_problem(field, ARROW_TYPES[column.type]):
+            problems.append(problem)
         if not (field.nullable or column.never_null):
             problems.append(f"`{field.name}` may be NULL, so it cannot be NOT NULL")
     problems += repetitions(schema)
@@ -168,6 +171,18 @@ def type_problem(name: str, found: DataType, types: Sequence[ColumnType]) -> str
         f"`{name}` is {found.simpleString()}, not "
         f"{' or '.join(type_.simple_string for type_ in types)} (cast it before)"
     )
+
+
+def null_problem(field: StructField, type_: pa.DataType) -> str:
+    """Return why a column's parts cannot be NOT NULL, "" where they may be NULL.
+
+    Args:
+        field: The column, of the right type but for that.
+        type_: The type in a read, whose parts may be NULL.
+    """
+    if to_arrow(StructType([field])).field(0).type == type_:
+        return ""
+    return f"`{field.name}` may have NULL in it, so nothing in it can be NOT NULL"
 
 
 def repetitions(schema: StructType) -> list[str]:

@@ -16,11 +16,15 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
+    CalendarIntervalType,
     LongType,
+    MapType,
     StructField,
     StructType,
     TimestampType,
+    YearMonthIntervalType,
 )
 
 import pulsar_spark
@@ -32,6 +36,7 @@ from pulsar_spark import (
 )
 from pulsar_spark.arrow.schema import COLUMN_TYPES
 from pulsar_spark.client.pool import BrokerAddress
+from pulsar_spark.columns import METADATA_COLUMNS_ALL
 from pulsar_spark.message_id import MessageId
 from pulsar_spark.options import METADATA_COLUMNS_DEFAULT, parse_read_options
 from pulsar_spark.source import pulsar_source
@@ -193,6 +198,16 @@ def not_null(field: StructField) -> StructField:
     return StructField(field.name, field.dataType, nullable=False)
 
 
+def strict(field: StructField) -> StructField:
+    """The same column, whose parts are required."""
+    type_ = field.dataType
+    if isinstance(type_, StructType):
+        type_ = StructType([not_null(part) for part in type_])
+    elif isinstance(type_, MapType):
+        type_ = MapType(type_.keyType, type_.valueType, valueContainsNull=False)
+    return StructField(field.name, type_)
+
+
 @pytest.mark.parametrize(
     ("fields", "texts"),
     [
@@ -224,6 +239,20 @@ def not_null(field: StructField) -> StructField:
             ["`value` comes twice"],
         ),
         ([], ["it has no column"]),
+        (
+            [
+                StructField("a", YearMonthIntervalType()),
+                StructField("b", ArrayType(CalendarIntervalType())),
+            ],
+            ["`a` is interval year to month, which no", "`b` is array<interval>"],
+        ),
+        (
+            [strict(field) for field in spark_schema(METADATA_COLUMNS_ALL)],
+            [
+                "`__messageProperties` may have NULL in it, so nothing in it can be",
+                "`__position` may have NULL in it",
+            ],
+        ),
         (
             [StructField("__key", LongType()), StructField("__topic", LongType())],
             ["`__key` is binary, not bigint", "`__topic` is string, not bigint"],

@@ -37,6 +37,7 @@ TYPES = {
     "INT": IntegerType(),
     "STRING": StringType(),
     "MAP": MapType(StringType(), IntegerType()),
+    "STRICT": MapType(StringType(), StringType(), valueContainsNull=False),
 }
 
 
@@ -66,6 +67,7 @@ def test_what_a_read_gives_can_be_asked_for() -> None:
         ("other INT", "there is no column `other`"),
         ("value STRING", "`value` is binary, not string"),
         ("value BINARY NOT NULL", "`value` may be NULL"),
+        ("__tags STRICT", "`__tags` may have NULL in it"),
         ("value BINARY, value BINARY", "`value` comes twice"),
         ("", "it has no column"),
     ],
