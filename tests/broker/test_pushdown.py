@@ -84,6 +84,20 @@ def test_a_pruned_plan_stays_with_its_frame(
     assert one.union(two).count() == 10, "docs/reading.md is wrong: a plan for each"
 
 
+@pytest.mark.usefixtures("allowed")
+def test_a_plan_without_pruning_is_made_again_for_a_filter(
+    spark: SparkSession, service_url: str, topic: str
+) -> None:
+    """What docs/guarantees.md warns of: later queries get that plan, too."""
+    official.produce(service_url, topic, [b"v"] * 10)
+    frame = load(spark, service_url, topic, "false")
+    assert frame.count() == 10
+    official.produce(service_url, topic, [b"v"])
+    assert frame.count() == 10
+    assert frame.filter("__topic IS NOT NULL").count() == 11, "docs are wrong"
+    assert frame.count() == 11
+
+
 def test_without_the_setting_of_spark(
     spark: SparkSession, service_url: str, topic: str
 ) -> None:
