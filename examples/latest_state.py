@@ -15,7 +15,11 @@ import pulsar_spark
 
 
 def main(topic: str, service_url: str) -> None:
-    """Works for topics with and without a schema, compacted or not."""
+    """Works for topics with and without a schema, compacted or not.
+
+    The messages of a key have to be in one topic partition. A topic that got more of
+    them may have keys in two, and the state shown of such a key may be an older one.
+    """
     spark = pulsar_spark.session()
     rows = (
         spark.read.format("pulsar")

@@ -32,7 +32,7 @@ def main(source: str, target: str, begin: str, service_url: str) -> None:
         .option("metadataColumns", ",".join(METADATA))
         .load()
     )
-    # Of a topic with a schema the copy has that schema, too.
+    # A copy of columns has their schema, too; bytes, as of PROTOBUF, have none there.
     is_typed = messages.drop(*METADATA).dtypes != [("value", "binary")]
     schema = {"schemaTopic": source} if is_typed else {}
     writer = messages.withColumn("__key", messages["__key"].cast("string")).write
