@@ -271,8 +271,8 @@ class ReadOptions(ClientOptions):
     """Longest wait for `minRowsPerTrigger`, such as `30s`, `15m` or `2h`; milliseconds
     without a unit. Default: 15m. For: stream read."""
     min_partitions: int | None = _named("minPartitions")
-    """Input partitions wanted at least, a hint: where topic partitions are fewer, the
-    largest are split between entries. For: read."""
+    """Input partitions wanted at least, a hint, up to 100000: where topic partitions
+    are fewer, the largest are split between entries. For: read."""
     max_partitions: int | None = _named("maxPartitions")
     """Input partitions wanted at most, a hint: where topic partitions, or parts of
     them, are more, several that follow each other are read by one task. Not below

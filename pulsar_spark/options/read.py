@@ -329,10 +329,10 @@ class ReadOptions:
     min_partitions: int | None = option(
         "minPartitions",
         None,
-        integer(1, MAX_INT),
+        integer(1, 100_000),
         Scope.READ,
-        "Input partitions wanted at least, a hint: where topic partitions are fewer,"
-        " the largest are split between entries.",
+        "Input partitions wanted at least, a hint, up to 100000: where topic partitions"
+        " are fewer, the largest are split between entries.",
     )
     max_partitions: int | None = option(
         "maxPartitions",

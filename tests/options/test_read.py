@@ -616,7 +616,8 @@ def test_bad_values(name: str, text: str, part: str) -> None:
     ("name", "text", "part"),
     [
         ("partitionDiscoveryIntervalMs", "-1", "must be between 0 and 86400000"),
-        ("minPartitions", "0", "must be between 1 and 2147483647, not 0"),
+        ("minPartitions", "0", "must be between 1 and 100000, not 0"),
+        ("minPartitions", "100001", "must be between 1 and 100000, not 100001"),
         ("maxPartitions", "0", "must be between 1 and 2147483647, not 0"),
         ("maxRecordsPerPartition", "0", "must be between 1 and 9223372036854775807"),
         ("maxRowsPerTrigger", "0", "must be between 1 and 9223372036854775807, not 0"),
