@@ -524,6 +524,7 @@ class ScriptedBroker:
         #: What it says of the end of each topic partition; None: the truth.
         self.says_last: pb.MessageIdData | None = None
         self.hidden: dict[str, int] = {}  # entries behind the end that it says
+        self._stuck: dict[str, pb.MessageIdData] = {}  # ends that it goes on to say
         self.lists_by_hash = False
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
         self.connections = 0
@@ -733,9 +734,15 @@ class ScriptedBroker:
         """Deletes a topic partition, with its subscriptions, under its consumers."""
         with self._lock:
             del self.topics[name]
+            self._stuck.pop(name, None)
             for key in [key for key in self.subscriptions if key[0] == name]:
                 del self.subscriptions[key]
         self.close_consumers(name)
+
+    def stick(self, name: str) -> None:
+        """Goes on to say where a topic partition ends now, as 5.0.1 does of segments."""
+        with self._lock:
+            self._stuck[name] = _last_id(self.topics[name])
 
     def durable(self, name: str) -> list[Subscription]:
         """The durable subscriptions of a topic partition."""
@@ -1218,7 +1225,9 @@ class ScriptedBroker:
         shown = self._shown(consumer.topic) - self.hidden.get(consumer.topic, 0)
         answer = pb.CommandGetLastMessageIdResponse(
             request_id=body.request_id,
-            last_message_id=self.says_last or _last_id(entries[:shown]),
+            last_message_id=self.says_last
+            or self._stuck.get(consumer.topic)
+            or _last_id(entries[:shown]),
             consumer_mark_delete_position=_id(consumer.subscription.mark_delete),
         )
         session.send(

@@ -64,7 +64,7 @@ class EntriesAhead:
         skipping = consumers.skipping
         counted = {}
         if elsewhere:
-            counted = consumers.waiting(n for n in elsewhere if n not in skipping)
+            counted = consumers.unread(elsewhere)
             counted |= consumers.waiting_after(
                 {n: news[n].after for n in elsewhere if n in skipping}
             )

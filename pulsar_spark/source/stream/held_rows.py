@@ -58,7 +58,7 @@ class HeldRows:
 
         Args:
             statuses: What a visit has found.
-            waiting: Says how many entries follow the cursors of some of them.
+            waiting: Says how many entries are to be read, where that is known.
         """
         due = self._due(statuses)
         if not due:

@@ -259,7 +259,7 @@ class StreamTopics:
             seen = statuses
             if left_out := over | done:
                 seen = {n: s for n, s in statuses.items() if n not in left_out}
-            self.held_rows.look(seen, self._subscription.consumers.waiting)
+            self.held_rows.look(seen, self._subscription.consumers.unread)
         gone = [name for name in cursors if name not in statuses]
         return {**statuses, **dict.fromkeys(gone)}
 
@@ -321,7 +321,8 @@ class StreamTopics:
             for name in segments
             if self.stream_ends.is_past(name, afters[name])
         }
-        waiting = self._subscription.consumers.waiting(segments)
+        consumers = self._subscription.consumers
+        waiting = consumers.waiting(segments)
         is_last_run = self.held_rows.is_last_run
         now_s = time.monotonic()
         if not is_last_run:
@@ -351,7 +352,12 @@ class StreamTopics:
                     ends[name] = lasts[name]
             return ends
 
-        names = [n for n in segments if n not in ends and waiting.get(n, 1) > 0]
+        names = [
+            name
+            for name in segments
+            if name not in ends
+            and (name in consumers.skipping or waiting.get(name, 1) > 0)
+        ]
         patience = self._pool.patience(self._options.patience_s)
         return {**ends, **ask_all(names, ask, patience)}
 

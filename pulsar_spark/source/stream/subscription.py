@@ -209,6 +209,10 @@ class Subscription:
         """Return the number of entries after each cursor, where brokers tell."""
         return self._waiting(self._group, topics)
 
+    def unread(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the number of entries to be read, where brokers and cursors tell."""
+        return self.waiting(t for t in topics if t not in self.skipping)
+
     def waiting_after(self, read: Mapping[str, LastRead]) -> dict[str, int]:
         """Return the number of entries after each position, where brokers tell.
 

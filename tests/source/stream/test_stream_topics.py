@@ -13,6 +13,7 @@ from pulsar_spark.errors import (
     PulsarSparkError,
 )
 from pulsar_spark.message_id import EARLIEST
+from pulsar_spark.options.patience import USUAL
 from pulsar_spark.source.stream import subscription as subscription_module
 from pulsar_spark.source.stream.checkpoint import StreamOffset
 from spark_topics.client import retry
@@ -227,6 +228,30 @@ class TestAvailableNow:
         two.append(P1, single(b"c"))
         query.drain()
         assert all_rows(query) == wanted
+
+    @pytest.mark.parametrize("is_moved", [False, True])
+    def test_rows_that_are_held_back(
+        self,
+        scripted: ScriptedBroker,
+        queries: Any,
+        caplog: pytest.LogCaptureFixture,
+        is_moved: bool,
+    ) -> None:
+        """The last run warns of them, wherever others have put the cursor."""
+        scripted.add_topic(BASE, [single(b"a")] * 3)
+        query = queries()
+        query.limits["patience"] = replace(USUAL, hidden_s=0.1, look_s=0.1)
+        query.drain()
+        query.kill()
+        scripted.hold_back(BASE)
+        scripted.append(BASE, single(b"b"))
+        if is_moved:
+            (subscription,) = scripted.durable(BASE)
+            subscription.mark_delete = scripted.positions(BASE)[-1]
+        query.planner.fix_target()
+        query.drain()
+        (warning,) = (m for m in caplog.messages if "open transaction" in m)
+        assert "This run ends without these rows" in warning
 
     def test_an_empty_topic(self, scripted: ScriptedBroker, queries: Any) -> None:
         """It ends at once."""
