@@ -7,9 +7,10 @@ Within a ledger, ids alone tell both. Where ledgers end, brokers are asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from pulsar_spark.client.positions import PositionLookup
-from pulsar_spark.source.stream.last_read import NOTHING_READ, LastRead
+from pulsar_spark.source.stream.last_read import LastRead
 from pulsar_spark.source.stream.query_subscription import QuerySubscription
 from pulsar_spark.source.stream.stream_ends import StreamEnds
 from pulsar_spark.source.stream.subscription import PeekedEntry
@@ -61,13 +62,13 @@ class EntriesAhead:
         """Count rows within a ledger; across ledgers ask brokers, or estimate."""
         elsewhere = [name for name, unread in news.items() if _crosses(unread)]
         consumers = self._subscription.consumers
-        skipping = consumers.skipping
         counted = {}
         if elsewhere:
             counted = consumers.unread(elsewhere)
-            counted |= consumers.waiting_after(
-                {n: news[n].after for n in elsewhere if n in skipping}
-            )
+            far = {n: news[n].after for n in elsewhere if n in consumers.skipping}
+            for name in self._left_out(news):
+                del far[name]
+            counted |= consumers.waiting_after(far)
         waiting = {}
         for name, unread in news.items():
             after, last = unread.after, unread.last
@@ -76,8 +77,7 @@ class EntriesAhead:
             else:
                 entries = max(1, counted.get(name, last.entry_id + 1))
             is_all = not _crosses(unread) or name in counted
-            may_have_kept = name in skipping or after == NOTHING_READ
-            if is_all and self._read_compacted and may_have_kept:
+            if self._read_compacted and name in consumers.skipping:
                 entries, is_all = entries + _KEPT, False
             waiting[name] = Waiting(entries, is_all)
         return waiting
@@ -94,13 +94,15 @@ class EntriesAhead:
         Where the next entry lies in another ledger, its number cannot be computed.
         """
         crossing = {
-            name: None  # a set, in order
+            name: unread
             for name, unread in news.items()
             if _crosses(unread) and not is_one_enough
         }
         within_ledger = [name for name in news if name not in crossing]
         turn = self._turn % len(within_ledger) if within_ledger else 0
         self._turn += _LOOKS
+        for name in self._left_out(crossing):
+            del crossing[name]
         chosen = [*crossing, *(within_ledger[turn:] + within_ledger[:turn])[:_LOOKS]]
         peeked = self._subscription.consumers.look(
             {name: news[name].after for name in chosen},
@@ -109,6 +111,17 @@ class EntriesAhead:
         )
         return {name: _next_entries(entries) for name, entries in peeked.items()}
 
+    def _left_out(self, news: Mapping[str, Unread[LastRead]]) -> list[str]:
+        """Return the topic partitions that would take too many readers.
+
+        Of a compacted topic each partition may. Once such a partition has a share, a
+        reader finds the next entries.
+        """
+        skipping = self._subscription.consumers.skipping
+        if not (self._read_compacted and skipping):
+            return []
+        return [n for n, u in news.items() if _crosses(u) and n in skipping][_LOOKS:]
+
     def ends(self, shares: Mapping[str, Share[LastRead]]) -> dict[str, LastRead]:
         """Compute ends; ask brokers where an end may be behind its ledger's last.
 
@@ -116,11 +129,25 @@ class EntriesAhead:
         has fewer entries than the share, look what comes after it, ledger by ledger.
         """
         ends: dict[str, LastRead] = {}
+        consumers = self._subscription.consumers
+        unseen = {
+            name: share.unread.after
+            for name, share in shares.items()
+            if share.entries is not None
+            and not share.ahead
+            and name in consumers.skipping
+            and _crosses(share.unread)
+        }
+        seen = consumers.look_from(unseen)
+        shares = {
+            **shares,
+            **{n: replace(shares[n], ahead=_next_entries(seen[n])) for n in seen},
+        }
         for _ in range(_LEDGERS):
             short = self._up_to_ledgers(shares, ends)
             if not short:
                 break
-            ahead = self._subscription.consumers.look_from({n: ends[n] for n in short})
+            ahead = consumers.look_from({n: ends[n] for n in short})
             shares = {
                 name: Share(
                     Unread(ends[name], shares[name].unread.last),

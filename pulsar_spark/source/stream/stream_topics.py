@@ -13,7 +13,6 @@ A visit goes one way through what may come between a query and its rows::
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -45,9 +44,6 @@ from spark_topics.client.retry import ask_all
 from spark_topics.source.stream.cluster import PartitionStatus
 
 logger = logging.getLogger("pulsar_spark.source")
-
-#: Compacted topic partitions of which nothing was read yet that take readers at a time.
-_UNREAD_LOOKS = 64
 
 
 class _Searched(NamedTuple):
@@ -266,22 +262,23 @@ class StreamTopics:
     def _skipping(
         self, cursors: Mapping[str, CursorStatus], afters: Mapping[str, LastRead]
     ) -> set[str]:
-        """Return the compacted topic partitions that take readers to count and look.
+        """Return the compacted topic partitions with entries before their cursors.
 
-        A cursor of the query's own is at the beginning of a ledger where it was created
-        or where a broker put it, and skips no entry but what compaction has kept of
-        removed ledgers.
+        A broker moves a cursor that is done with a ledger to the beginning of the next
+        one. That skips nothing where all was read that the last visit saw. Of segments
+        a visit may see too little.
         """
-        ahead = [
+        return {
             name
             for name, status in cursors.items()
             if status.cursor.position >= afters[name].next().position
-        ]
-        if self._options.predefined_subscription is not None:
-            return {*ahead}
-        moved = {name for name in ahead if cursors[name].cursor.entry_id >= 0}
-        unread = (n for n in ahead if afters[n] == NOTHING_READ and cursors[n].last)
-        return moved.union(itertools.islice(unread, _UNREAD_LOOKS))
+            and (
+                status.cursor.entry_id >= 0
+                or is_segment(name)
+                or name not in self._ends
+                or afters[name] < self._ends[name]
+            )
+        }
 
     def _lasts(
         self, cursors: Mapping[str, CursorStatus], afters: Mapping[str, LastRead]

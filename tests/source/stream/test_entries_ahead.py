@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,13 +19,41 @@ from tests.source.stream.queries import (
 from tests.support.scripted_broker import (
     LEDGER,
     ScriptedBroker,
+    Session,
     Subscription,
     batch,
     refuse,
     single,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulsar_spark.wire import pulsar_api_pb2 as pb
+
 pytestmark = pytest.mark.usefixtures("short_waits")
+
+
+CURSORS = [(7, 1), (8, -1), (8, 0), (9, 1), (10, -1), (10, 4)]
+
+
+class Compacting(ScriptedBroker):
+    """Retention has removed the first ledger, whose entries compaction has kept.
+
+    Only readers get these; the cursors of subscriptions are behind.
+    """
+
+    def _on_subscribe(self, session: Session, body: pb.CommandSubscribe) -> None:
+        super()._on_subscribe(session, body)
+        if (consumer := session.consumers.get(body.consumer_id)) is None:
+            return
+        begin = next(p for p in self.positions(body.topic) if p[0] > LEDGER)[0], -1
+        if consumer.subscription.mark_delete < begin:
+            consumer.subscription.mark_delete = begin
+            if body.durable:
+                consumer.next_entry = self.topics[body.topic].index(
+                    next(e for e in self.topics[body.topic] if e.place > begin)
+                )
 
 
 class TestLimits:
@@ -135,7 +163,7 @@ class TestLimits:
 
     @pytest.mark.parametrize("limit", [1, 4, 9])
     @pytest.mark.parametrize("compacted", ["true", "false"])
-    @pytest.mark.parametrize("cursor", [(7, 1), (8, 0), (9, 1), (10, -1), (10, 4)])
+    @pytest.mark.parametrize("cursor", CURSORS)
     def test_rows_before_a_cursor(
         self,
         ledgers: ScriptedBroker,
@@ -157,6 +185,41 @@ class TestLimits:
         assert all_rows(query) == stored(ledgers)
         assert max(len(rows) for rows in query.rows) <= max(limit, 2)
         assert left[-1] == 0
+
+    @pytest.mark.parametrize("limit", [4, 9])
+    @pytest.mark.parametrize("restart", [None, "kept", "named", "renamed"])
+    @pytest.mark.parametrize("cursor", CURSORS)
+    def test_rows_before_a_cursor_in_a_compacted_topic(
+        self,
+        ledgers: ScriptedBroker,
+        queries: Any,
+        cursor: tuple[int, int],
+        restart: str | None,
+        limit: int,
+    ) -> None:
+        """The same where others move the cursor later, and whose it is."""
+        query = queries(
+            maxRowsPerTrigger=str(limit), **{"pulsar.reader.readCompacted": "true"}
+        )
+        if restart == "renamed":
+            query.options["predefinedSubscription"] = "s"
+        query.trigger()
+        query.trigger()
+        for name in (P0, P1):
+            for subscription in ledgers.durable(name):
+                place = min(cursor, ledgers.positions(name)[-1])
+                subscription.mark_delete = max(subscription.mark_delete, place)
+        if restart is None:
+            ledgers.close_consumers()
+        else:
+            query.kill()
+        if restart == "renamed":
+            del query.options["predefinedSubscription"]
+        if restart == "named":
+            query.options["predefinedSubscription"] = query.begin().subscription
+        query.drain()
+        assert all_rows(query) == stored(ledgers)
+        assert max(len(rows) for rows in query.rows) <= limit
 
     def test_readers_of_compacted_topics(
         self, scripted: ScriptedBroker, queries: Any
@@ -194,3 +257,30 @@ class TestLimits:
         for _ in range(4):
             query.trigger()
         assert {row[0] for rows in query.rows for row in rows} == {P0, P1}
+
+
+class TestRowsThatCompactionHasKept:
+    @pytest.fixture
+    def scripted(self) -> Iterator[ScriptedBroker]:
+        """A broker that has removed ledgers."""
+        with Compacting() as broker:
+            yield broker
+
+    @pytest.mark.parametrize("count", [1, 70])
+    def test_limit(self, scripted: ScriptedBroker, queries: Any, count: int) -> None:
+        """Of ledgers that were removed: no consumer of the subscription sees them."""
+        names = [f"{BASE}-partition-{index}" for index in range(count)]
+        scripted.partitions[BASE] = count
+        for name in names:
+            scripted.add_topic(name, [single(b"a")] * 20)
+            scripted.roll(name)
+            scripted.append(name, *[single(b"b")] * 2)
+        limit = 9 * count
+        query = queries(
+            maxRowsPerTrigger=str(limit), **{"pulsar.reader.readCompacted": "true"}
+        )
+        query.drain()
+        assert all_rows(query) == sorted(stored(scripted), key=lambda row: row[0])
+        assert max(len(rows) for rows in query.rows) <= limit
+        # All in a ledger costs few micro-batches.
+        assert len(query.rows) <= 6
