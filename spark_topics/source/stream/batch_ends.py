@@ -104,7 +104,7 @@ class BatchEnds(Generic[P]):
             shares = self._within_limits(news, waiting, may_wait) if news else {}
         ends = self._entries.ends(shares)
         for name, end in ends.items():
-            if end == news[name].last and name in self.backlogs:
+            if name in self.backlogs and not end < news[name].last:
                 self.backlogs[name] = 0  # whatever the estimate was
         return ends
 

@@ -221,6 +221,20 @@ class TestLimits:
         assert all_rows(query) == stored(ledgers)
         assert max(len(rows) for rows in query.rows) <= limit
 
+    @pytest.mark.parametrize("size", [1, 2])
+    def test_what_is_left_when_all_is_read(
+        self, scripted: ScriptedBroker, queries: Any, size: int
+    ) -> None:
+        """Nothing, whatever the estimate was."""
+        scripted.add_topic(BASE, [batch([b"a"] * size)] * 5)
+        scripted.roll(BASE)
+        scripted.append(BASE, *[batch([b"a"] * size)] * 3)
+        options = {"pulsar.reader.readCompacted": "true"}
+        query = queries(maxRowsPerTrigger="500", **options)
+        assert query.trigger()
+        assert query.planner.progress()["backlogEntries"] == {BASE: 0}
+        assert all_rows(query) == stored(scripted)
+
     def test_readers_of_compacted_topics(
         self, scripted: ScriptedBroker, queries: Any
     ) -> None:
