@@ -189,12 +189,15 @@ def _field_nodes(
 ) -> list[FieldNode]:
     written = {named.name: named for named in writer.fields}
     pairs = {}
-    sources = zip(reader.fields, source_fields(writer, reader), strict=True)
-    for own, index in sources:
+    sources = [
+        (own, None if index is None else writer.fields[index])
+        for own, index in zip(reader.fields, source_fields(writer, reader), strict=True)
+    ]
+    kept = {own.name for own, theirs in sources if theirs and theirs.name == own.name}
+    for own, theirs in sources:
         # An old field may have become several: JSON is not read in the writer's order.
-        split = (written[alias] for alias in own.aliases if alias in written)
-        theirs = next(split, None) if index is None else writer.fields[index]
-        pairs[own.name] = theirs, own
+        split = (written[a] for a in own.aliases if a in written and a not in kept)
+        pairs[own.name] = theirs or next(split, None), own
     nodes = []
     for field in wanted:
         path = f"{where}.{field.name}" if where else field.name

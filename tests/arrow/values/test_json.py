@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import io
 import json
 import math
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from decimal import Context, Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -25,6 +27,7 @@ from pulsar_spark.arrow.values import (
     grown,
     json_plan,
     json_scalars,
+    kinds,
 )
 from pulsar_spark.arrow.values import json as json_values
 from pulsar_spark.arrow.values.json import JsonDecoder, columns_of, decoder
@@ -566,6 +569,51 @@ def test_odd_records():
     assert (rows, bad) == (
         [{"a": 5, "b": 5, "s": {"x": 4}}, {"a": None, "b": None, "s": None}], []
     )  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_renamed_fields_as_in_avro(data: st.DataObject):
+    """Whatever names and aliases are; where two fields share an alias, JSON has both."""
+    names = st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True)
+    old = {"type": "record", "name": "R", "fields": [
+        {"name": name, "type": "string"} for name in data.draw(names)
+    ]}  # fmt: skip
+    value = {field["name"]: f"of {field['name']}" for field in old["fields"]}
+    free = data.draw(st.permutations("abcd"))
+    new: list[dict[str, Any]] = []
+    for name in data.draw(names):
+        aliases = [free.pop() for _ in range(data.draw(st.integers(0, len(free))))]
+        new.append({
+            "name": name, "aliases": [alias for alias in aliases if alias != name],
+        } | data.draw(st.sampled_from([
+            {"type": "string"}, {"type": "string", "default": "new"},
+            {"type": ["null", "string"], "default": None},
+            {"type": ["string", "null"], "default": "new"},
+            {"type": "int", "default": 0},
+        ])))  # fmt: skip
+    encoded = io.BytesIO()
+    fastavro.schemaless_writer(encoded, fastavro.parse_schema(old), value)
+    found = []
+    for kind, payload in [
+        (SchemaType.JSON, json.dumps(value).encode()),
+        (SchemaType.AVRO, encoded.getvalue()),
+    ]:
+        writer, reader = (
+            SchemaInfo(kind, json.dumps(tree).encode())
+            for tree in (old, {**old, "fields": new})
+        )
+        try:
+            made = kinds.decoder(
+                writer, reader, kinds.columns_of(reader), ValueSettings()
+            )
+        except InvalidSchemaError:
+            found.append(None)
+        else:
+            decoded = made.decode(as_array([payload]), None)
+            assert not decoded.bad
+            found.append([column.to_pylist() for column in decoded.columns])
+    assert found[0] == found[1]
 
 
 def test_large_types():
