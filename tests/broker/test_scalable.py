@@ -31,7 +31,7 @@ from pulsar_spark.sink.visibility import Place, Visibility, find_out
 from pulsar_spark.testing.admin import Admin
 from pulsar_spark.testing.embedded_broker import EmbeddedBroker
 from pulsar_spark.wire.commands import TxnAction
-from tests.support import official
+from tests.support import driven_query, official
 from tests.support.commands import Run
 from tests.support.commands import run as run
 from tests.support.key_pairs import rsa_pair
@@ -386,6 +386,26 @@ class TestStreams:
         assert copy.rows == [row for prefix in "abcd" for row in numbered(prefix)]
         copy.run_to_the_end()
         assert len(copy.rows) == 20
+
+    def test_a_cursor_that_was_moved(self, broker: EmbeddedBroker) -> None:
+        """Here by another run: rows that are stored are read, and so are children."""
+        retain(broker, -1)
+        name = f"moved-{time.monotonic_ns()}"
+        with closing(ScalableTopic(broker, name, segments=1)) as topic:
+            options = {"topics": topic.name, "predefinedSubscription": "s"}
+            one, other = (
+                driven_query.Query(broker.service_url, **options) for _ in range(2)
+            )
+            topic.put(0, ["0", "1", "2"])
+            one.run()
+            topic.put(0, ["3", "4", "5", "6"])
+            other.run()
+            one.run()
+            topic.split(0)
+            topic.put(1, ["7"])
+            topic.put(2, ["8"])
+            one.run()
+        assert one.rows == {topic.name: [*range(9)]}
 
     def test_the_registration_ends_with_the_subscription(
         self, topic: ScalableTopic, copy: Copy

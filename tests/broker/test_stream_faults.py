@@ -684,6 +684,32 @@ class TestGaps:
         assert query.rows == {fresh: [*range(15, 32), *range(58, 75)]}
         assert losses.take() == []
 
+    def test_the_limit_where_compaction_has_kept_rows(
+        self, admin: Admin, service_url: str, fresh: str
+    ) -> None:
+        """It holds in each micro-batch, also where the ledgers were removed."""
+
+        def send(numbers: range) -> int:
+            with RawPublisher(service_url, fresh) as publisher:
+                sent = [
+                    publisher.send(*message(b"%d" % number, key=str(number)))
+                    for number in numbers
+                ]
+            return sent[0][0]
+
+        send(range(60))
+        admin.unload(fresh)
+        send(range(60, 63))
+        admin.compact(fresh)
+        admin.set_retention(namespace_of(fresh), minutes=0, size_mb=0)
+        admin.unload(fresh)
+        await_trimmed(admin, fresh, send(range(63, 65)))
+        options = {"pulsar.reader.readCompacted": "true", "maxRowsPerTrigger": "10"}
+        with Query(service_url, topic=fresh, **options) as query:
+            query.drain()
+        assert query.rows == {fresh: [*range(65)]}
+        assert max(query.sizes) <= 10
+
 
 def options_for(kind: str, namespace: str) -> tuple[dict[str, str], str, str]:
     """Options that read topics ``a`` and ``b``, and a topic partition of each."""

@@ -740,7 +740,7 @@ class ScriptedBroker:
         self.close_consumers(name)
 
     def stick(self, name: str) -> None:
-        """Goes on to say where a topic partition ends now, as 5.0.1 does of segments."""
+        """Goes on to say where a topic partition ends now, as 5.0.1 of segments."""
         with self._lock:
             self._stuck[name] = _last_id(self.topics[name])
 

@@ -574,7 +574,7 @@ def test_odd_records():
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_renamed_fields_as_in_avro(data: st.DataObject):
-    """Whatever names and aliases are; where two fields share an alias, JSON has both."""
+    """Whatever names and aliases are; only JSON takes two fields of an alias."""
     names = st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True)
     old = {"type": "record", "name": "R", "fields": [
         {"name": name, "type": "string"} for name in data.draw(names)
