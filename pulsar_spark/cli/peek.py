@@ -56,14 +56,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if not 0 < arguments.messages <= 1000:
         raise OptionError("--messages must be between 1 and 1000.")
-    given = given_read(arguments)
-    names = set(map(canonical_name, given))
+    texts = given_read(arguments)
+    names = set(map(canonical_name, texts))
     if "mode" not in names:
-        given = {**given, "mode": "PERMISSIVE"}
+        texts = {**texts, "mode": "PERMISSIVE"}
     if "metadataColumns" not in names:
-        given = {**given, "metadataColumns": "__position,__publishTime,__key"}
+        texts = {**texts, "metadataColumns": "__position,__publishTime,__key"}
     options = replace(
-        at_one_cluster(parse_read_options(given)),
+        at_one_cluster(parse_read_options(texts)),
         # Each topic partition has its own last messages.
         min_partitions=None,
         max_partitions=None,
@@ -87,9 +87,9 @@ def _last_rows(options: ReadOptions, count: int) -> Iterator[dict[str, Any]]:
     """Yield the last rows of each topic partition, in order."""
     schema = load_schema(options)
     values = value_columns_of(schema)
-    others = arrow_schema(options.metadata_columns)
+    metadata = arrow_schema(options.metadata_columns)
     fields = [pa.field(VALUE, pa.binary())] if values is None else list(values)
-    columns = pa.schema([*others, *fields])
+    columns = pa.schema([*metadata, *fields])
     source = PulsarSource(options, columns, schema)
     pool = shared_pool(options.client)
     for task in source.plan():

@@ -75,7 +75,7 @@ def stored_ids(
             segment,
             MessageId(*tail.end),
         )
-    return {found_id for _, found_id in tail.found}
+    return {sequence_id for _, sequence_id in tail.found}
 
 
 def last_stored_ids(pool: ConnectionPool, topics: Sequence[str]) -> dict[str, int]:

@@ -401,7 +401,7 @@ class TaskWriter:
             self._require_nothing_stored(producer, left)
         elif left and name and is_known:
             try:
-                found = stored_ids(
+                stored = stored_ids(
                     self._pool,
                     producer.topic,
                     name,
@@ -409,9 +409,9 @@ class TaskWriter:
                     {frame.highest_sequence_id for frame in left},
                 )
             except TopicNotFoundError:
-                found = set()  # deleted, with whatever it had
+                stored = set()  # deleted, with whatever it had
             producer.stored.take_without_receipts(
-                list(takewhile(lambda frame: frame.highest_sequence_id in found, left))
+                list(takewhile(lambda frame: frame.highest_sequence_id in stored, left))
             )
         return producer.stored.seen_rows
 

@@ -168,9 +168,12 @@ def _problem_of_type(field: StructField, known_types: StructType) -> str:
     """Return why a read cannot have a column, "" for no reason."""
     type_name = field.dataType.simpleString()
     if field.name in METADATA_COLUMNS_ALL:
-        known = known_types[field.name].dataType.simpleString()
-        if type_name != known:
-            return f"`{field.name}` is {known}, not {type_name} (cast it after reading)"
+        type_here = known_types[field.name].dataType.simpleString()
+        if type_name != type_here:
+            return (
+                f"`{field.name}` is {type_here}, not {type_name} (cast it after"
+                " reading)"
+            )
         return null_problem(field, COLUMN_TYPES[field.name])
     try:
         to_arrow(StructType([field]))
