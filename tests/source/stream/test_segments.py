@@ -497,6 +497,9 @@ class Model:
         self.broker.hidden.clear()
         if self.is_away:
             self.switch()
+        if self.sticks:
+            # Other runs leave an end that is not found out to the next look.
+            self.available_now()
         self.drain()
         self.check(self.published.values())
 
