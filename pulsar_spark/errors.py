@@ -407,9 +407,7 @@ class TransactionLostError(BrokerError):
 
 
 class CommitInDoubtError(PulsarSparkError):
-    """Whether all rows of a batch write became visible is not known.
-
-    Or those of a micro-batch that goes to scalable topics of Pulsar 5.
+    """Whether all rows of a batch write, or a micro-batch, are visible is not known.
 
     Cure: Look at the rows in the topic before repeating the write; the message names
     the tasks. A stream goes on with another `idempotenceId`, or exactly once another

@@ -116,12 +116,12 @@ class BatchCommit:
                 (parts[task].txn for task in outcome.visible),
                 is_late=outcome.is_looked_up,
             )
+        tasks = {part.txn: task for task, part in parts.items()}
         if outcome.unknown:
-            raise in_doubt(outcome)
+            raise in_doubt(outcome, left_out_text(left_out, tasks))
         if outcome.lost:
-            raise self._partly_lost(outcome)
+            raise self._partly_lost(outcome, left_out_text(left_out, tasks))
         if left_out:
-            tasks = {part.txn: task for task, part in parts.items()}
             raise left_out_error(left_out, tasks)
 
     def abort(self, txns: Iterable[TxnId]) -> None:
@@ -218,7 +218,8 @@ class BatchCommit:
             was_swept = True
         for task, part in parts.items():
             places = (Place(part.txn, topic) for topic in part.entries)
-            self._note(task, [states[p] for p in places if p in states], outcome)
+            looks = [states[place] for place in places if place in states]
+            self._note(task, looks, outcome, is_scalable=part.txn.is_scalable)
 
     def _sweep(
         self,
@@ -230,11 +231,11 @@ class BatchCommit:
         Returns:
             The entries of which more may be known later.
         """
-        visible = {p.txn for p, s in states.items() if s is Visibility.VISIBLE}
+        decided = {p.txn for p, state in states.items() if _decides(p.txn, state)}
         failed = {
             place: state
             for place, state in states.items()
-            if isinstance(state, PulsarSparkError) and place.txn not in visible
+            if isinstance(state, PulsarSparkError) and place.txn not in decided
         }
         # All rows have to be held back, and not be out of sight for another reason.
         unreadable = {
@@ -253,11 +254,15 @@ class BatchCommit:
         task: int,
         states: Collection[Visibility | PulsarSparkError],
         outcome: Outcome,
+        *,
+        is_scalable: bool,
     ) -> None:
         """Note the state of a task's rows, by the states of entries."""
         errors = [state for state in states if isinstance(state, PulsarSparkError)]
         if Visibility.VISIBLE in states:
             outcome.visible.append(task)
+        elif is_scalable and Visibility.ABORTED in states:
+            outcome.lost.append(task)  # no commit leaves anything out there
         elif errors:
             outcome.unknown[task] = errors[0].message
             if all(isinstance(error, ReadTimeoutError) for error in errors):
@@ -274,7 +279,7 @@ class BatchCommit:
         timeout_s = self._timeout_ms / 1000 + self._pool.options.operation_timeout_s
         return self._pool.retry(timeout_s)
 
-    def _partly_lost(self, outcome: Outcome) -> TransactionLostError:
+    def _partly_lost(self, outcome: Outcome, left_out: str) -> TransactionLostError:
         rows = "Nothing of this write is visible."
         if outcome.visible:
             rows = (
@@ -285,20 +290,32 @@ class BatchCommit:
             -1,
             sorted(outcome.lost),
             f"The transactions of the tasks {_numbers(outcome.lost)} expired in the "
-            f"middle of the commit. {rows} Raise `transactionTimeoutMs`, now "
+            f"middle of the commit. {rows}{left_out} Raise `transactionTimeoutMs`, now "
             f"{self._timeout_ms} ms.",
         )
 
 
-def in_doubt(outcome: Outcome) -> CommitInDoubtError:
-    """Return the error for an outcome of which a part is unknown."""
+def _decides(txn: TxnId, state: Visibility | PulsarSparkError) -> bool:
+    """Return whether the state of an entry is that of the whole transaction."""
+    is_aborted = txn.is_scalable and state is Visibility.ABORTED
+    return is_aborted or state is Visibility.VISIBLE
+
+
+def in_doubt(outcome: Outcome, left_out: str = "") -> CommitInDoubtError:
+    """Return the error for an outcome of which a part is unknown.
+
+    Args:
+        outcome: What is known.
+        left_out: Of the visible tasks' rows, what ``left_out_text`` says.
+    """
     reason = next(iter(outcome.unknown.values()))
     return CommitInDoubtError(
         "It could not be found out whether the rows of the tasks "
         f"{_numbers(outcome.unknown)} are visible. Those of the tasks "
         f"{_numbers(outcome.visible)} are, those of the tasks "
-        f"{_numbers(outcome.lost)} are not. Look at the rows in the topic before you "
-        f"repeat the write: what is visible would be there twice. {reason}",
+        f"{_numbers(outcome.lost)} are not.{left_out} Look at the rows in the topic "
+        "before you repeat the write: what is visible would be there twice. "
+        f"{reason}",
         visible=sorted(outcome.visible),
         lost=sorted(outcome.lost),
         unknown=sorted(outcome.unknown),
@@ -321,8 +338,7 @@ def left_out_error(
         is_partial: Whether transactions of other tasks had expired.
     """
     numbers = sorted({tasks[place.txn] for place in places})
-    topics = sorted({place.topic_partition for place in places})
-    what = "this write" if batch_id < 0 else f"micro-batch {batch_id}"
+    what = _what(batch_id)
     rest = f"all other rows of {what} are."
     if batch_id < 0:
         then = f"{rest} To repeat the write stores the others twice."
@@ -336,18 +352,38 @@ def left_out_error(
     return TransactionLostError(
         batch_id,
         numbers,
-        f"Pulsar left {counted(len(topics), 'topic partition')} out of the commit of "
-        f"{what}: {list_names(topics)}. That happens where topics are unloaded at that "
-        f"moment. What the tasks {_numbers(numbers)} wrote there is not visible and "
-        f"will never be; {then} Commits of a role that is one of `superUserRoles` in "
-        "broker.conf are mended instead.",
+        f"{left_out_text(places, tasks, batch_id).strip(' .')}; {then} Commits of a "
+        "role that is one of `superUserRoles` in broker.conf are mended instead.",
     )
+
+
+def left_out_text(
+    places: Collection[Place], tasks: Mapping[TxnId, int], batch_id: int = -1
+) -> str:
+    """Return what to say of rows that a commit has left out, "" if there are none.
+
+    Arguments as for ``left_out_error``.
+    """
+    if not places:
+        return ""
+    topics = sorted({place.topic_partition for place in places})
+    return (
+        f" Pulsar left {counted(len(topics), 'topic partition')} out of the commit of "
+        f"{_what(batch_id)}: {list_names(topics)}. That happens where topics are "
+        "unloaded at that moment. What the tasks "
+        f"{_numbers(tasks[place.txn] for place in places)} wrote there is not visible "
+        "and will never be."
+    )
+
+
+def _what(batch_id: int) -> str:
+    return "this write" if batch_id < 0 else f"micro-batch {batch_id}"
 
 
 def _numbers(tasks: Iterable[int]) -> str:
     """Return numbers as text, such as ``[0-3, 7]``."""
     runs: list[list[int]] = []
-    for task in sorted(tasks):
+    for task in sorted(set(tasks)):
         if runs and task == runs[-1][-1] + 1:
             runs[-1][1:] = [task]
         else:

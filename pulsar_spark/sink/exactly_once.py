@@ -422,6 +422,10 @@ class CommitProtocol:
             raise self._held_back
         timeout_ms = 0 if effect.is_told else round(self._ending_s * 1000)
         outcome = BatchCommit(self._pool, timeout_ms).settle(effect.parts)
+        if outcome.held_back and effect.is_told:
+            # A marker may have been dropped, of rows that are visible later.
+            reason = outcome.unknown[min(outcome.held_back)]
+            raise ReadTimeoutError(reason, retriable=True)
         if outcome.unknown and not effect.is_told:
             if self._held_back and outcome.held_back == outcome.unknown.keys():
                 raise self._held_back

@@ -22,7 +22,7 @@ from pulsar_spark.errors import (
     CommitInDoubtError,
     TransactionLostError,
 )
-from pulsar_spark.message_id import TxnId
+from pulsar_spark.message_id import MessageId, TxnId
 from pulsar_spark.sink.batch_commit import BatchCommit, Part
 from pulsar_spark.wire import pulsar_api_pb2 as pb
 from pulsar_spark.wire.commands import TxnAction
@@ -336,6 +336,35 @@ def test_held_back_where_it_was_not_left_out(
             commit(pool_in_time, parts)
         assert scripted.dropped == {(parts[0].txn, TOPIC)}
     assert not scripted.left_out
+
+
+def test_rows_left_out_beside_a_task_of_which_nothing_shows(
+    scripted: ScriptedBroker, pool_in_time: ConnectionPool
+) -> None:
+    """The error names them beside the other task's rows."""
+    scripted.takes_superusers = False
+    txns = write_in_transactions(pool_in_time, [TOPIC, OTHER], TTL_MS, 2)
+    parts = {task: Part(*part) for task, part in enumerate(txns.items())}
+    scripted.script("END_TXN", leaving_out(TOPIC), left_out_and_lost(TOPIC, OTHER))
+    with pytest.raises(TransactionLostError, match=r"tasks \[1\] expired") as caught:
+        commit(pool_in_time, parts, 1_000)
+    named = f"{TOPIC}. That happens where topics are unloaded at that moment. What the "
+    assert f"{named}tasks [0] wrote" in str(caught.value)
+
+
+def test_an_entry_of_a_scalable_topic_tells_of_all(
+    scripted: ScriptedBroker, pool: ConnectionPool
+) -> None:
+    """Also where retention has removed another: no commit leaves anything out there."""
+    entries = {}
+    for topic in (TOPIC, OTHER):
+        scripted.append(topic, single(b"", txnid_most_bits=0, txnid_least_bits=9))
+        entries[topic] = MessageId(*scripted.topics[topic][-1].place)
+    scripted.roll(OTHER)
+    scripted.trim(OTHER)
+    scripted.aborted.add(TxnId(0, 9))
+    with pytest.raises(TransactionLostError, match="Nothing of this write is visible"):
+        commit(pool, {0: Part(TxnId(0, 9, is_scalable=True), entries)})
 
 
 def test_rows_that_are_dropped_at_the_second_try(

@@ -23,6 +23,7 @@ from pulsar_spark.errors import (
     OptionError,
     PulsarSparkError,
     QueryConflictError,
+    ReadTimeoutError,
     ScalableTopicError,
     TopicNotFoundError,
     TransactionLostError,
@@ -42,6 +43,7 @@ from spark_topics.sink.write import Task
 from tests.support.fixtures import Clock
 from tests.support.scripted_broker import (
     LEDGER,
+    Action,
     ScriptedBroker,
     Session,
     StoredFrame,
@@ -815,6 +817,39 @@ def test_a_driver_that_died_while_a_commit_left_topics_out(
     assert again.written.duplicate_rows == 1
     assert not scripted.left_out
     assert not scripted.dropped
+
+
+def die_behind_a_commit_without(*topics: str) -> Action:
+    """The commit leaves topics out, its answer is lost, and the driver dies."""
+
+    def die(broker: ScriptedBroker, session: Session, c: pb.BaseCommand) -> None:
+        leaving_out(*topics)(broker, replace(session, is_muted=True), c)
+        broker.script("END_TXN", refuse("AuthorizationError"))
+        broker.hang_up(session)
+
+    return die
+
+
+def test_rows_that_are_held_back_behind_a_marker_that_was_dropped(
+    scripted: ScriptedBroker,
+) -> None:
+    """They are not written again, as they are visible later."""
+    foreign = scripted.hold_back(TOPIC)
+    short = {"pulsar.client.operationTimeoutMs": "300"}
+    die = die_behind_a_commit_without(MARKERS)
+    with pytest.raises(PulsarSparkError):
+        commit(
+            stream_write(scripted, **short),
+            b"a",
+            between=lambda: scripted.script("END_TXN", die),
+        )
+    scripted.dropped |= scripted.left_out
+    scripted.left_out.clear()
+    with pytest.raises(ReadTimeoutError, match=TOPIC):
+        commit(stream_write(scripted, **short), b"a")
+    scripted.expire(foreign)
+    again = commit(stream_write(scripted, **short), b"a")
+    assert again.written.duplicate_rows == 1
 
 
 @pytest.mark.parametrize("is_superuser", [True, False])
