@@ -352,27 +352,29 @@ def left_out_error(
     return TransactionLostError(
         batch_id,
         numbers,
-        f"{left_out_text(places, tasks, batch_id).strip(' .')}; {then} Commits of a "
-        "role that is one of `superUserRoles` in broker.conf are mended instead.",
+        f"{_left_out(places, tasks, batch_id)}; {then} Commits of a role that is one "
+        "of `superUserRoles` in broker.conf are mended instead.",
     )
 
 
-def left_out_text(
-    places: Collection[Place], tasks: Mapping[TxnId, int], batch_id: int = -1
-) -> str:
-    """Return what to say of rows that a commit has left out, "" if there are none.
+def left_out_text(places: Collection[Place], tasks: Mapping[TxnId, int]) -> str:
+    """Return a batch write's sentences on left out rows; "" where there are none.
 
     Arguments as for ``left_out_error``.
     """
-    if not places:
-        return ""
+    return f" {_left_out(places, tasks)}." if places else ""
+
+
+def _left_out(
+    places: Collection[Place], tasks: Mapping[TxnId, int], batch_id: int = -1
+) -> str:
     topics = sorted({place.topic_partition for place in places})
+    numbers = _numbers({tasks[place.txn] for place in places})
     return (
-        f" Pulsar left {counted(len(topics), 'topic partition')} out of the commit of "
+        f"Pulsar left {counted(len(topics), 'topic partition')} out of the commit of "
         f"{_what(batch_id)}: {list_names(topics)}. That happens where topics are "
-        "unloaded at that moment. What the tasks "
-        f"{_numbers(tasks[place.txn] for place in places)} wrote there is not visible "
-        "and will never be."
+        f"unloaded at that moment. What the tasks {numbers} wrote there is not visible "
+        "and will never be"
     )
 
 
@@ -383,7 +385,7 @@ def _what(batch_id: int) -> str:
 def _numbers(tasks: Iterable[int]) -> str:
     """Return numbers as text, such as ``[0-3, 7]``."""
     runs: list[list[int]] = []
-    for task in sorted(set(tasks)):
+    for task in sorted(tasks):
         if runs and task == runs[-1][-1] + 1:
             runs[-1][1:] = [task]
         else:
